@@ -33,6 +33,8 @@
   X(ssd_gates)      \
   X(ssd_scan)       \
   X(gated_norm)     \
+  X(sparsify)       \
+  X(match_rms)      \
   /* one name a line */
 
 namespace sf {

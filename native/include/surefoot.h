@@ -231,6 +231,8 @@ typedef struct {
   int64_t window; /* a query sees itself and window - 1 before it; 0: all before; negative: -window - 1 after it too */
   float scale;    /* of the scores */
   float softcap;  /* 0: none */
+  int32_t fixed;  /* 1: windows stand side by side from position 0 on, and a query sees its own up to itself */
+  int32_t unused;
 } sf_attention_args;
 
 /* ---- states: what a layer keeps of a request instead of keys and values, in slots of one size ---- */
@@ -263,11 +265,11 @@ typedef struct {
 typedef struct {
   const float* a;    /* [rows][a_stride] */
   const float* b;    /* [rows][b_stride] */
-  const float* rate; /* [heads], not above 0 */
-  const float* bias; /* [heads] */
-  float* decay;      /* [rows][heads] */
-  float* beta;       /* [rows][heads] */
-  int64_t rows, heads, a_stride, b_stride;
+  const float* rate; /* [decays], not above 0 */
+  const float* bias; /* [decays] */
+  float* decay;      /* [rows][decays] */
+  float* beta;       /* [rows][betas] */
+  int64_t rows, decays, betas, a_stride, b_stride;
 } sf_delta_gates_args;
 
 /* The gated delta rule: a matrix a head, changed by one row after the other; see kernels/delta_rule.cpp. */
@@ -276,13 +278,13 @@ typedef struct {
   const float* q;     /* [rows][key_heads][key_dim], rows qkv_stride apart */
   const float* k;     /* like q */
   const float* v;     /* [rows][heads][value_dim], rows qkv_stride apart */
-  const float* decay; /* [rows][heads] */
+  const float* decay; /* [rows][heads], or [rows][heads][key_dim] */
   const float* beta;  /* [rows][heads] */
   float* state;       /* [slots][heads][key_dim][value_dim] */
   float* y;           /* [rows][heads][value_dim] */
   int64_t key_heads, heads, key_dim, value_dim, qkv_stride, y_stride;
-  int32_t tiled; /* head h reads key head: 0: h / (heads / key_heads), 1: h % key_heads */
-  int32_t unused;
+  int32_t tiled;   /* head h reads key head: 0: h / (heads / key_heads), 1: h % key_heads */
+  int32_t by_lane; /* 1: each lane of a head's keys fades by a decay of its own */
 } sf_delta_rule_args;
 
 /* The gates of Mamba-2's scan: dt = softplus(x + bias), decay = exp(rate * dt). */
@@ -320,6 +322,24 @@ typedef struct {
   float eps;
   int32_t unused;
 } sf_gated_norm_args;
+
+/* How the values of a row are spread: see kernels/row_spread.cpp. x keeps what is above its mean by more than `spreads`
+ * standard deviations, less that bound; the rest is 0. */
+typedef struct {
+  float* x; /* [rows][x_stride], in place */
+  int64_t rows, cols, x_stride;
+  float spreads;
+  int32_t unused;
+} sf_sparsify_args;
+
+/* Rows of y get the root mean square of x's rows. */
+typedef struct {
+  const float* x; /* [rows][x_stride] */
+  float* y;       /* [rows][y_stride], in place */
+  int64_t rows, cols, x_stride, y_stride;
+  float least; /* y's mean square counts as this, where it is less */
+  int32_t unused;
+} sf_match_rms_args;
 
 /* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights. With groups (of
    neighbouring experts, all of one size) only the experts of a row's `kept_groups` best groups are chosen from ---- */

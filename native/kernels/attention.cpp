@@ -358,6 +358,7 @@ Error check(const sf_attention_args& a) {
   SF_REQUIRE(a.q_stride >= a.heads * a.cache.head_dim && a.y_stride >= a.heads * a.cache.value_dim, kBadShape);
   SF_REQUIRE(a.table_stride >= 0, kBadShape);
   SF_REQUIRE(a.window >= -kMaxWindow && a.scale >= 0 && a.softcap >= 0, kBadOption);
+  SF_REQUIRE(a.fixed == 0 || (a.fixed == 1 && a.window > 0), kBadOption);
   SF_REQUIRE(a.chunks == 0 || (a.q && a.y && a.starts && a.lengths && a.block_table), kNullPointer);
   if (a.chunks) SF_REQUIRE(a.starts[0] >= 0, kBadShape);
   const Call call(a);

@@ -21,6 +21,7 @@ struct Call {
     return args.lengths[chunk] - chunk_tokens(chunk) + row / group_heads;
   }
   int64_t first_visible(int64_t position) const {
+    if (args.fixed) return position - position % args.window;
     const int64_t window = args.window < 0 ? -args.window : args.window;
     return window > 0 && position >= window ? position - window + 1 : 0;
   }

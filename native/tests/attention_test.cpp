@@ -71,8 +71,13 @@ void attend(const Case& c, int32_t form) {
                            kTable,
                            c.window,
                            0.125f,
-                           c.softcap};
+                           c.softcap,
+                           0,
+                           0};
     CHECK(session.run("attention", args) == sf::kOk);
+    args.fixed = 1;
+    CHECK(session.run("attention", args) == (c.window > 0 ? sf::kOk : sf::kBadOption));
+    args.fixed = 0;
     lengths[2] = 161;
     CHECK(session.run("attention", args) == sf::kBadShape);
     lengths[2] = 160, table[2 * kTable + 9] = kBlocks;
@@ -105,9 +110,23 @@ TEST(attention_over_several_segments) {
       for (int64_t i = 0; i < kBlocks; ++i) table[i] = kBlocks - 1 - i;
       Buffer<float> q(3 * 2 * 32);
       Numbers(44).fill(q);
-      sf_attention_args args{
-          cache.shape(), q.data(), y.data(), starts.data(), lengths.data(), table.data(), nullptr, 1, 2, 64, 64,
-          kBlocks,       0,        0.2f,     0.0f};
+      sf_attention_args args{cache.shape(),
+                             q.data(),
+                             y.data(),
+                             starts.data(),
+                             lengths.data(),
+                             table.data(),
+                             nullptr,
+                             1,
+                             2,
+                             64,
+                             64,
+                             kBlocks,
+                             0,
+                             0.2f,
+                             0.0f,
+                             0,
+                             0};
       CHECK(session.run("attention", args) == sf::kOk);
     });
 }

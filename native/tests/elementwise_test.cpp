@@ -170,3 +170,19 @@ TEST(embed_first_and_last_row) {
         CHECK(session.run("embed", args) == sf::kOutOfRange);
       });
 }
+
+TEST(row_spread) {
+  for (const int64_t cols : {1, 16, 100})
+    same_for_all_threads(7 * cols, [&](Session& session, const Buffer<float>& y) {
+      Buffer<float> x(7 * cols);
+      Numbers(5).fill(x);
+      Numbers(6).fill(y);
+      sf_match_rms_args match{x.data(), y.data(), 7, cols, cols, cols, 1e-5f, 0};
+      CHECK(session.run("match_rms", match) == sf::kOk);
+      sf_sparsify_args sparsify{y.data(), 7, cols, cols, 0.5f, 0};
+      CHECK(session.run("sparsify", sparsify) == sf::kOk);
+      match.least = 0, sparsify.x_stride = cols - 1;
+      CHECK(session.run("match_rms", match) == sf::kBadOption);
+      CHECK(session.run("sparsify", sparsify) == sf::kBadShape);
+    });
+}

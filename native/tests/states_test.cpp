@@ -63,8 +63,8 @@ TEST(delta_rule_every_width) {
         Numbers numbers(4);
         fill(numbers, {&qkv, &a, &b, &rate, &bias, &state});
         for (int64_t head = 0; head < kHeads; ++head) rate[head] = -1.0f;
-        sf_delta_gates_args gates{a.data(),    b.data(), rate.data(), bias.data(), decay.data(),
-                                  beta.data(), kRows,    kHeads,      kHeads,      kHeads};
+        sf_delta_gates_args gates{a.data(), b.data(), rate.data(), bias.data(), decay.data(), beta.data(),
+                                  kRows,    kHeads,   kHeads,      kHeads,      kHeads};
         CHECK(session.run("delta_gates", gates) == sf::kOk);
         sf_delta_rule_args args{};
         args.rows = chunks.rows(), args.q = qkv.data(), args.k = qkv.data() + keys, args.v = qkv.data() + 2 * keys;
@@ -72,9 +72,15 @@ TEST(delta_rule_every_width) {
         args.key_heads = kKeyHeads, args.heads = kHeads, args.key_dim = kKeyDim, args.value_dim = value_dim;
         args.qkv_stride = stride, args.y_stride = kHeads * value_dim, args.tiled = tiled;
         CHECK(session.run("delta_rule", args) == sf::kOk);
+        Buffer<float> lanes(kRows * kHeads * kKeyDim);
+        for (int64_t i = 0; i < lanes.size(); ++i) lanes[i] = 0.5f;
+        args.decay = lanes.data(), args.by_lane = 1;
+        CHECK(session.run("delta_rule", args) == sf::kOk);
         args.value_dim = value_dim - 1;
         CHECK(session.run("delta_rule", args) == sf::kBadShape);
         args.value_dim = value_dim, args.tiled = 2;
+        CHECK(session.run("delta_rule", args) == sf::kBadOption);
+        args.tiled = tiled, args.by_lane = 2;
         CHECK(session.run("delta_rule", args) == sf::kBadOption);
       });
 }

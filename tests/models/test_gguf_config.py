@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from surefoot.models import ModelConfig, read_config
+from surefoot.models.config import QueryGrowth
 from surefoot.models.shapes import check_shapes
 from surefoot.ops import Groups, RopeForm, attention_factor, inverse_frequencies
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
@@ -48,6 +49,13 @@ def test_attention_in_both_directions_is_refused() -> None:
         ("granitemoehybrid", {"position_embedding_type": "alibi"}, "positions by 'alibi'"),
         ("granitemoehybrid", {"mamba_d_head": 24}, "heads of 24 lanes"),
         ("hunyuan_v1_moe", {"moe_topk": [3, 2, 3]}, "one number for all layers"),
+        ("gemma3n", {"altup_active_idx": 1}, "work on stream 1"),
+        ("gemma3n", {"activation_sparsity_pattern": [0.9]}, "1 layers of 6"),
+        ("kimi_linear", {"moe_layer_freq": 2}, "later layers have no experts"),
+        ("kimi_linear", {"linear_head_dim": 24}, "heads of 24 lanes"),
+        ("llama4", {"num_experts_per_tok": 2}, "with 2 experts for a token"),
+        ("llama4", {"moe_layers": [1, 2]}, "moe_layers does not list"),
+        ("llama4", {"layer_types": ["full_attention"] * 4}, "windows are not those of the layers that rotate"),
         ("nemotron_h_moe", {"moe_latent_size": 32}, "Nemotron 3 Super"),
         ("deepseek_v2", {"topk_method": "noaux_tc"}, "chosen by 'noaux_tc'"),
         ("nemotron_h", {"sliding_window": 64}, "sliding window"),
@@ -63,7 +71,7 @@ def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, 
 
 
 # Tensors whose form the converter changes: states' vectors, and matrices that Hugging Face's files have fused.
-REWRITTEN = re.compile(r"ssm_(a|d|norm\.weight)$|ffn_(gate|up|gate_inp)(_shexp|_exps)?\.weight$")
+REWRITTEN = re.compile(r"ssm_(a|d|(norm|conv1d_[qkv])\.weight)$|ffn_(gate|up|gate_up|gate_inp)(_shexp|_exps)?\.weight$")
 REWRITTEN_NEXT = re.compile(rf"{REWRITTEN.pattern}|attn_(qkv|gate)\.weight$")  # one matrix in the folder
 
 
@@ -76,7 +84,7 @@ def which_differ(got: ModelConfig, want: ModelConfig, name: str) -> dict[str, An
         fields["family"] = got.family  # granite, whose layers are the same
     if want.moe is not None and got.moe is not None:
         fields["ffn"] = got.ffn  # of an expert or of what is shared: layers of experts do not use it
-    if got.delta is not None and want.delta is not None:
+    if got.delta is not None and want.delta is not None and not want.delta.by_lane:
         reorders = got.family != "qwen3_next"  # the converter changes the order of the others' heads
         fields["delta"] = replace(want.delta, tiled=reorders)
         fields["norm"] = replace(want.norm, weight_offset=0.0)  # and adds one to norms
@@ -111,6 +119,13 @@ def test_groups_of_experts(name: str, changes: dict[str, Any], groups: Groups) -
     config = read_config(HuggingFaceCheckpoint({**tiny.reference(name).config.to_dict(), **changes}, {}))
     assert config.moe is not None
     assert config.moe.router.groups == groups
+
+
+def test_queries_of_a_deepseek_v3_may_grow() -> None:
+    header = converted.stored("deepseek_v3")
+    growth = {"deepseek2.attention.temperature_scale": 0.1, "deepseek2.attention.temperature_length": 8192}
+    header.metadata = {**header.metadata, **growth}
+    assert read_config(header).query_growth == QueryGrowth(0.1, 8192)  # type: ignore[arg-type]
 
 
 def test_a_deepseek_v3_that_does_not_say_has_groups() -> None:

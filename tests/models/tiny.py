@@ -22,6 +22,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install -e '.[reference]'"
 )
+# The installed version's list of models lacks it.
+transformers.AutoModelForCausalLM.register(transformers.Mistral4Config, transformers.Mistral4ForCausalLM, exist_ok=True)
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[reference]'")
 
 VOCAB = 256
@@ -60,6 +62,7 @@ DEEPSEEK_YARN = {
     "mscale_all_dim": 0.707, "original_max_position_embeddings": 128,
 }  # fmt: skip
 GEMMA = {"hidden_activation": "gelu_pytorch_tanh"}
+GEMMA3N = {"sliding_window": 24, "head_dim": 32, "hidden_size_per_layer_input": 16, "laurel_rank": 16}
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
     "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.0 + 2 * i for i in range(8)],
@@ -102,9 +105,24 @@ OLMO3 = {
     "full_attention": YARN_TRUNCATED,
     "sliding_attention": {"rope_type": "default", "rope_theta": YARN["rope_theta"]},
 }
+LLAMA4 = {
+    "num_hidden_layers": 4, "head_dim": 32, "intermediate_size": 64, "intermediate_size_mlp": 160,
+    "num_local_experts": 8, "interleave_moe_layer_step": 2,
+}  # fmt: skip
 MINISTRAL = {**YARN_TRUNCATED, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
+MISTRAL4 = {
+    **DEEPSEEK_V3, **MOE, "q_lora_rank": 48, "rope_parameters": {**MINISTRAL, "llama_4_scaling_beta": 0.1},
+}  # fmt: skip
+KIMI = {
+    **{key: value for key, value in DEEPSEEK_V3.items() if key not in ("n_routed_experts", "rope_parameters")}, **MOE,
+    "num_local_experts": 8, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+    "linear_head_dim": 32, "linear_num_heads": 6,
+}  # fmt: skip
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
-POST_NORMED = ("olmo", "exaone", "gemma4")  # layers norm what they add, with weights as they are
+POST_NORMED = ("olmo", "exaone", "gemma3n", "gemma4")  # layers norm what they add, with weights as they are
+AFTER = re.compile("post_(attention|feedforward|per_layer|laurel)")  # norms of what layers add
+# How Gemma 3n mixes streams: a little of each. The router's inputs are divided by the width.
+MIXING = {"modality_router": 5.0, "prediction_coefs": 0.1, "correction_coefs": 0.1}
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -214,6 +232,29 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
         },
     ),
+    "gemma3n": (
+        "Gemma3nTextConfig",
+        {
+            **GEMMA3N,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_kv_shared_layers": 2,
+            "vocab_size_per_layer_input": VOCAB,
+            "activation_sparsity_pattern": [0.9, 0.9, 0.0, 0.0, 0.0, 0.0],
+        },
+    ),
+    "gemma3n_small": (
+        "Gemma3nTextConfig",
+        {
+            **GEMMA3N,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+            "num_kv_shared_layers": 1,
+            "vocab_size_per_layer_input": VOCAB - 6,
+            "activation_sparsity_pattern": [0.5, 0.5, 0.5],
+            "altup_num_inputs": 3,
+            "altup_correct_scale": False,
+        },
+    ),
     "gemma4": (
         "Gemma4TextConfig",
         {
@@ -246,6 +287,20 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "final_logit_softcapping": 30.0,
         },
     ),
+    "llama4": ("Llama4TextConfig", {**LLAMA4, "rope_parameters": {**LLAMA3, "factor": 16.0}}),
+    "llama4_chunks": (
+        "Llama4TextConfig",
+        {
+            **LLAMA4,
+            "use_qk_norm": False,
+            "attention_chunk_size": 24,
+            "floor_scale": 50,
+            "attn_scale": 0.3,
+        },
+    ),
+    "mistral4": ("Mistral4Config", MISTRAL4),
+    "mistral4_groups": ("Mistral4Config", {**MISTRAL4, **GROUPS, "q_lora_rank": None}),
+    "kimi_linear": ("KimiLinearConfig", KIMI),
     "phi3_long": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 512}),
 }
 
@@ -279,16 +334,18 @@ def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
     the rounding of weights decides them.)"""
     values, gemma = torch.randn_like(parameter), "gemma" in model
     if "norm" in name:
-        last = "post_attention" in name or "post_feedforward" in name or "post_per_layer" in name
+        last = AFTER.search(name)
         if last and model.startswith(POST_NORMED):
             return 0.1 * (parameter + 0.3 * values)
-        if "q_norm" in name and model.startswith("gemma4"):  # which does not scale attention's logits
+        if "q_norm" in name and model.startswith(("gemma3n", "gemma4")):  # which does not scale attention's logits
             return (parameter + 0.3 * values) * len(parameter) ** -0.5
         return parameter + 0.3 * values - (0.6 if last and gemma else 0.0)
     if name.endswith(("mamba.dt_bias", "mixer.dt_bias")):
         return 0.5 * values - 3  # a state that lasts: it fades by some 5 % a token
     if parameter.ndim == 1 or "bias" in name:
         return 0.3 * values
+    if size := MIXING.get(name.split(".")[-2]):
+        return size * values
     if "embed" in name and not gemma:
         return (0.2 if tied else 0.5) * values
     values = values * parameter.shape[-1] ** -0.5
@@ -302,12 +359,35 @@ def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
 def save(name: str, folder: Path) -> None:
     """As a Hugging Face folder, with a token for each byte."""
     reference(name).save_pretrained(folder)
+    if name.startswith("kimi_linear"):
+        rename_dense(folder / "model.safetensors")
     path = folder / "config.json"
     path.write_text(json.dumps(as_published(json.loads(path.read_text()))))
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
     made.decoder = tokenizers.decoders.ByteLevel()
     made.save(str(folder / "tokenizer.json"))
+
+
+def rename_dense(path: Path) -> None:
+    """Layers without experts get the names of published files. transformers gives them those of layers with experts."""
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    tensors = safetensors.load_file(path)
+    names = {name: re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name) for name in tensors}
+    safetensors.save_file({names[name]: tensor for name, tensor in tensors.items()}, path, {"format": "pt"})
+
+
+def kimi_published(config: dict[str, Any]) -> dict[str, Any]:
+    numbers = {
+        name: [i for i, kind in enumerate(config["layer_types"], 1) if kind == own]
+        for name, own in (("full_attn_layers", "full_attention"), ("kda_layers", "linear_attention"))
+    }
+    sizes = {"head_dim": config["linear_head_dim"], "num_heads": config["linear_num_heads"]}
+    return {
+        "linear_attn_config": {**numbers, **sizes, "short_conv_kernel_size": config["linear_conv_kernel_dim"]},
+        "first_k_dense_replace": config["mlp_layer_types"].index("sparse"),
+        "moe_router_activation_func": "sigmoid",
+    }
 
 
 OF_EXPERTS = re.compile(r"expert|^moe_|^n_group$|^topk_group$")
@@ -321,6 +401,10 @@ def as_published(config: dict[str, Any]) -> dict[str, Any]:
         config["scoring_func"] = "softmax"
     if config["model_type"] == "minimax_m2":
         config["rotary_dim"] = config["head_dim"] // 2
+    if config["model_type"] == "mistral4":
+        config["architectures"] = ["Mistral3ForConditionalGeneration"]
+    if config["model_type"] == "kimi_linear":
+        return config | kimi_published(config)
     if config["model_type"] == "granitemoehybrid":
         words = {"linear_attention": "mamba", "full_attention": "attention"}
         return config | {"layer_types": [words[kind] for kind in config["layer_types"]]}
@@ -352,6 +436,9 @@ class Rounded(HuggingFaceCheckpoint):
             values.ndim == 1
             or name.endswith(".bias")
             or "gate_inp" in name
+            or "ssm_a_log" in name
+            or re.search(r"^blk.*altup_", name)
+            or ("inp_gate" in name and self.metadata["model_type"] == "gemma3n_text")
             or name.endswith(("conv.weight", "conv1d.weight"))
         ):
             return values

@@ -45,15 +45,15 @@ def bits(x: F32) -> F32:
 @quick
 @given(
     shape=shapes, spans=st.lists(spans, min_size=1, max_size=4), window=st.sampled_from([0, 0, 1, 40, 150]),
-    sees_ahead=st.booleans(), with_sinks=st.booleans(), softcap=st.sampled_from([0.0, 0.0, 5.0, 50.0]),
-    seed=st.integers(0, 2**32 - 1),
+    sight=st.sampled_from(["back", "ahead", "fixed"]), with_sinks=st.booleans(),
+    softcap=st.sampled_from([0.0, 0.0, 5.0, 50.0]), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_equals_oracle(
     backends: list[Backend],
     shape: Shape,
     spans: list[tuple[int, int]],
     window: int,
-    sees_ahead: bool,
+    sight: str,
     with_sinks: bool,
     softcap: float,
     seed: int,
@@ -67,7 +67,8 @@ def test_equals_oracle(
     q, chunks = make_chunks(requests, spans)
     sinks = aligned(rng.standard_normal(shape.heads) * 4) if with_sinks else None
     scale = shape.head_dim**-0.5
-    options: Any = {"window": window, "sees_ahead": sees_ahead, "sinks": sinks, "softcap": softcap}
+    options: Any = {"window": window, "sinks": sinks, "softcap": softcap}
+    options |= {"sees_ahead": sight == "ahead", "fixed": sight == "fixed" and window > 0}
     want = oracle.attention(q, cache, chunks, scale, **options)
     for backend in backends:
         assert np.array_equal(bits(attention(backend, q, cache, chunks, scale, **options)), bits(want))
@@ -111,7 +112,7 @@ def test_a_long_context_is_shared_out(backends: list[Backend]) -> None:
     cache = new_cache(backends[0], shape, num_blocks)
     write(backends[0], cache, shape, request, 0, 3000)
     q, chunks = make_chunks([request], [(2998, 3000)])
-    for options in ({}, {"window": 1500}, {"window": 1500, "sees_ahead": True}, {"sees_ahead": True}):
+    for options in ({}, {"window": 1500}, {"window": 1500, "sees_ahead": True}, {"window": 1600, "fixed": True}):
         want = oracle.attention(q, cache, chunks, 0.125, **options)
         for backend in backends:
             assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.125, **options)), bits(want))
@@ -237,6 +238,8 @@ def test_bad_options_are_refused(backends: list[Backend]) -> None:
     q, chunks, cache = one_chunk(backends[0])
     with pytest.raises(ValueError, match="not -1"):
         attention(backends[0], q, cache, chunks, 0.25, window=-1)
+    with pytest.raises(ValueError, match="side by side"):
+        attention(backends[0], q, cache, chunks, 0.25, fixed=True)
     for options in ({"window": 1 << 41, "sees_ahead": True}, {"softcap": -1.0}):
         with pytest.raises(OpError, match="no meaning"):
             attention(backends[0], q, cache, chunks, 0.25, **options)

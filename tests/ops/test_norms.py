@@ -10,9 +10,11 @@ from surefoot.ops import (
     OpError,
     empty_activations,
     gated_norm,
+    match_rms,
     norm,
     norm_heads,
     quantise,
+    sparsify,
 )
 from surefoot.ops.arrays import F32
 from tests.ops.comparing import same_bits, same_rows
@@ -128,3 +130,41 @@ def test_gated_norm_is_what_it_says(backends: list[Backend]) -> None:
     y = np.empty_like(x)
     gated_norm(backends[0], 1e-5, 2, x, gate, weight, y=y)
     assert np.abs(y - want).max() < 1e-6 * np.abs(want).max()
+
+
+@fixtures
+@given(
+    rows=st.integers(1, 40), cols=st.integers(1, 700), gap=st.integers(0, 20), seed=st.integers(0, 2**32 - 1),
+    spreads=st.sampled_from([-1.0, 0.0, 1.6448536]),
+)  # fmt: skip
+def test_sparsify_equals_oracle(
+    backends: list[Backend], rows: int, cols: int, gap: int, seed: int, spreads: float
+) -> None:
+    x = rows_of(np.random.default_rng(seed), rows, cols, gap)
+    want = oracle.sparsify(x, spreads)
+    for backend in backends:
+        got = rows_of(np.random.default_rng(seed), rows, cols, gap)
+        sparsify(backend, got, spreads)
+        assert same_bits(got, want)
+
+
+@fixtures
+@given(
+    rows=st.integers(1, 40), cols=st.integers(1, 700), gaps=st.tuples(*[st.integers(0, 20)] * 2),
+    seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_match_rms_equals_oracle(
+    backends: list[Backend], rows: int, cols: int, gaps: tuple[int, int], seed: int
+) -> None:
+    x = rows_of(np.random.default_rng(seed), rows, cols, gaps[0])
+    want = oracle.match_rms(x, rows_of(np.random.default_rng(seed + 1), rows, cols, gaps[1]), 1e-5)
+    for backend in backends:
+        got = rows_of(np.random.default_rng(seed + 1), rows, cols, gaps[1])
+        match_rms(backend, x, got, 1e-5)
+        assert same_bits(got, want)
+
+
+def test_what_stands_out_of_a_row_is_a_share_of_normal_values(backends: list[Backend]) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 10_000)).astype(np.float32) * 3 + 1
+    sparsify(backends[0], x, 1.6448536)
+    assert np.allclose((x > 0).mean(axis=1), 0.05, atol=0.01)

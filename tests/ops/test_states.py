@@ -65,43 +65,45 @@ def test_short_conv_equals_oracle(
 
 
 @fixtures
-@given(rows=st.integers(1, 30), heads=st.integers(1, 50), seed=seeds)
-def test_delta_gates_equal_oracle(backends: list[Backend], rows: int, heads: int, seed: int) -> None:
+@given(rows=st.integers(1, 30), decays=st.integers(1, 50), betas=st.integers(1, 50), seed=seeds)
+def test_delta_gates_equal_oracle(backends: list[Backend], rows: int, decays: int, betas: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    wide = floats(rng, rows, 2 * heads) * np.float32(rng.choice([0.1, 3, 40]))
-    rate, bias = -np.abs(floats(rng, heads)), floats(rng, heads)
-    want = oracle.delta_gates(wide[:, :heads], wide[:, heads:], rate, bias)
+    wide = floats(rng, rows, decays + betas) * np.float32(rng.choice([0.1, 3, 40]))
+    rate, bias = -np.abs(floats(rng, decays)), floats(rng, decays)
+    want = oracle.delta_gates(wide[:, :decays], wide[:, decays:], rate, bias)
     for backend in backends:
-        got = DeltaGates(np.empty((rows, heads), np.float32), np.empty((rows, heads), np.float32))
-        delta_gates(backend, wide[:, :heads], wide[:, heads:], rate, bias, got)
+        got = DeltaGates(np.empty((rows, decays), np.float32), np.empty((rows, betas), np.float32))
+        delta_gates(backend, wide[:, :decays], wide[:, decays:], rate, bias, got)
         assert same_bits(got.decay, want.decay)
         assert same_bits(got.beta, want.beta)
 
 
 def delta_inputs(
-    rng: np.random.Generator, num_rows: int, key_heads: int, heads: int, key_dim: int, value_dim: int
-) -> tuple[DeltaRows, DeltaGates]:
+    rng: np.random.Generator, num_rows: int, key_heads: int, heads: int, key_dim: int, value_dim: int,
+    by_lane: bool = False,
+) -> tuple[DeltaRows, DeltaGates]:  # fmt: skip
     """Parts of wider rows; keys of length one."""
     q, k, v = key_heads * key_dim, 2 * key_heads * key_dim, 2 * key_heads * key_dim + heads * value_dim
     wide = floats(rng, num_rows, v)
     wide[:, :k] /= np.float32(key_dim**0.5)
     parts = wide[:, :q].reshape(num_rows, key_heads, key_dim), wide[:, q:k].reshape(num_rows, key_heads, key_dim)
     gates = rng.random((2, num_rows, heads)).astype(np.float32)
-    return DeltaRows(*parts, wide[:, k:].reshape(num_rows, heads, value_dim)), DeltaGates(gates[0], gates[1])
+    decay = rng.random((num_rows, heads * key_dim)).astype(np.float32) if by_lane else gates[0]
+    return DeltaRows(*parts, wide[:, k:].reshape(num_rows, heads, value_dim)), DeltaGates(decay, gates[1])
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3), key_heads=st.integers(1, 2), repeat=st.integers(1, 3),
-    key_dim=st.integers(2, 20), runs=st.integers(1, 9), tiled=st.booleans(), seed=seeds,
+    key_dim=st.integers(2, 20), runs=st.integers(1, 9), tiled=st.booleans(), by_lane=st.booleans(), seed=seeds,
 )  # fmt: skip
 def test_delta_rule_equals_oracle(
     backends: list[Backend], lengths: list[int], key_heads: int, repeat: int, key_dim: int, runs: int, tiled: bool,
-    seed: int,
+    by_lane: bool, seed: int,
 ) -> None:  # fmt: skip
     rng, heads, value_dim = np.random.default_rng(seed), key_heads * repeat, 16 * runs
     rows, num_slots = random_rows(rng, lengths)
-    x, gates = delta_inputs(rng, len(rows.saves), key_heads, heads, key_dim, value_dim)
+    x, gates = delta_inputs(rng, len(rows.saves), key_heads, heads, key_dim, value_dim, by_lane)
     state = floats(rng, num_slots, heads, key_dim, value_dim)
     want, want_state = oracle.delta_rule(x, gates, state, rows, tiled)
     for backend in backends:
@@ -111,13 +113,14 @@ def test_delta_rule_equals_oracle(
         assert same_bits(got_state, want_state)
 
 
-def test_the_delta_rule_is_the_delta_rule(backends: list[Backend]) -> None:
+@pytest.mark.parametrize("by_lane", [False, True])
+def test_the_delta_rule_is_the_delta_rule(backends: list[Backend], by_lane: bool) -> None:
     """Against the textbook in float64, over a thousand tokens that fade slowly: the largest error, of the largest
     value."""
     rng, num_rows, dim = np.random.default_rng(1), 1000, 64
     x, _ = delta_inputs(rng, num_rows, 1, 1, dim, dim)
     x.k[:] = x.k / np.linalg.norm(x.k, axis=-1, keepdims=True)
-    decay, beta = rng.uniform(0.98, 1, (num_rows, 1)), rng.uniform(0.2, 1, (num_rows, 1))
+    decay, beta = rng.uniform(0.98, 1, (num_rows, dim if by_lane else 1)), rng.uniform(0.2, 1, (num_rows, 1))
     gates = DeltaGates(decay.astype(np.float32), beta.astype(np.float32))
     rows = StateRows(np.array([0, num_rows]), np.array([-1]), np.full(num_rows, -1))
     y, state, wide = np.empty((num_rows, 1, dim), np.float32), np.zeros((1, 1, dim, dim), np.float32), []
@@ -125,7 +128,7 @@ def test_the_delta_rule_is_the_delta_rule(backends: list[Backend]) -> None:
     matrix = np.zeros((dim, dim))
     for row in range(num_rows):
         q, k, v = (part[row, 0].astype(np.float64) for part in (x.q, x.k, x.v))
-        matrix = matrix * float(gates.decay[row, 0])
+        matrix = matrix * gates.decay[row].astype(np.float64)[:, None]
         matrix = matrix + np.outer(k, float(gates.beta[row, 0]) * (v - k @ matrix))
         wide.append(q @ matrix)
     want = np.array(wide)

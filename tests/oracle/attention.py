@@ -27,6 +27,7 @@ class AttentionOptions:
     window: int = 0
     softcap: float = 0.0
     sees_ahead: bool = False
+    fixed: bool = False
 
 
 def exp2_bounded(x: F32) -> F32:
@@ -152,6 +153,12 @@ def finish(whole: AttentionPart, sinks: F32 | None) -> F32:
     return whole.out * a[:, None] / total[:, None]
 
 
+def lowest_visible(positions: NDArray[np.int64], window: int, fixed: bool) -> NDArray[np.int64]:
+    if fixed:
+        return positions - positions % window
+    return positions - window + 1 if window else np.zeros_like(positions)
+
+
 def attend(
     q: F32, positions: NDArray[np.int64], length: int, tokens: Tokens, sinks: F32 | None, options: AttentionOptions
 ) -> F32:
@@ -161,7 +168,7 @@ def attend(
     whole = AttentionPart(
         zero + LOWEST, np.zeros((rows, 16), np.float32), np.zeros((rows, value_dim), np.float32), zero
     )
-    lowest = positions - options.window + 1 if options.window else np.zeros_like(positions)
+    lowest = lowest_visible(positions, options.window, options.fixed)
     ahead = (options.window or length) - 1 if options.sees_ahead else 0
     highest = np.minimum(positions + ahead, length - 1)
     for start in range(0, int(highest.max(initial=-1)) + 1, SEGMENT):
@@ -184,6 +191,7 @@ def attention(
     scale: float,
     *,
     window: int = 0,
+    fixed: bool = False,
     sees_ahead: bool = False,
     sinks: F32 | None = None,
     softcap: float = 0.0,
@@ -191,12 +199,13 @@ def attention(
     rows, heads, _ = q.shape
     group = heads // cache.kv_heads
     y = np.zeros((rows, heads, cache.value_dim), np.float32)
-    options = AttentionOptions(scale, window, softcap, sees_ahead)
+    options = AttentionOptions(scale, window, softcap, sees_ahead, fixed)
     for c in range(len(chunks)):
         chunk = slice(int(chunks.starts[c]), int(chunks.starts[c + 1]))
         length = int(chunks.lengths[c])
         positions = np.repeat(np.arange(length - (chunk.stop - chunk.start), length), group)
-        first = max(0, int(positions.min(initial=0)) - window + 1) // cache.block_size if window else 0
+        lowest = lowest_visible(positions, window, fixed)
+        first = max(0, int(lowest.min(initial=length))) // cache.block_size
         blocks = chunks.block_table[c, : -(-length // cache.block_size)].copy()
         blocks[:first] = 0  # before the window of every row
         for head in range(cache.kv_heads):

@@ -1,4 +1,4 @@
-"""Norms, as native/kernels/norm.cpp and gated_norm.cpp."""
+"""Norms, as native/kernels/norm.cpp, gated_norm.cpp and row_spread.cpp."""
 
 import numpy as np
 
@@ -33,3 +33,20 @@ def gated_norm(eps: float, groups: int, x: F32, gate: F32, weight: F32) -> F32:
     parts = h.reshape(-1, h.shape[1] // groups)
     scaled: F32 = (parts * _inverse_root(strided_dot(parts, parts), parts.shape[1], eps)).reshape(h.shape)
     return scaled * weight
+
+
+def _mean_square(x: F32) -> F32:
+    squares: F32 = strided_dot(x, x) / f32(x.shape[1])
+    return squares
+
+
+def sparsify(x: F32, spreads: float) -> F32:
+    mean = strided_sum(x) / f32(x.shape[1])
+    least = fma(f32(spreads), np.sqrt(_mean_square(x - mean[:, None])), mean)
+    kept: F32 = np.maximum(f32(0), x - least[:, None])
+    return kept
+
+
+def match_rms(x: F32, y: F32, least: float) -> F32:
+    scale = np.sqrt(_mean_square(x)) / np.sqrt(np.maximum(f32(least), _mean_square(y)))
+    return (y * scale[:, None]).astype(np.float32)

@@ -62,15 +62,21 @@ def delta_rule(x: DeltaRows, gates: DeltaGates, state: F32, rows: StateRows, til
     """y, and the slots afterwards."""
     after, y = state.copy(), np.zeros_like(x.v)
     heads, key_heads = x.v.shape[1], x.q.shape[1]
+    by_lane = gates.decay.shape != gates.beta.shape
     for chunk, load in enumerate(rows.loads):
         matrices = _begin(state, load)
         for row in range(rows.starts[chunk], rows.starts[chunk + 1]):
             for head in range(heads):
                 own = head % key_heads if tiled else head // (heads // key_heads)
-                decay, key = gates.decay[row, head], x.k[row, own]
-                held = decay * _sum(key, matrices[head])
-                change = gates.beta[row, head] * (x.v[row, head] - held)
-                matrices[head] = fma(key[:, None], change, decay * matrices[head])
+                key, matrix = x.k[row, own], matrices[head]
+                if by_lane:
+                    matrix = gates.decay[row].reshape(heads, -1)[head][:, None] * matrix
+                    change = gates.beta[row, head] * (x.v[row, head] - _sum(key, matrix))
+                else:
+                    decay = gates.decay[row, head]
+                    change = gates.beta[row, head] * (x.v[row, head] - decay * _sum(key, matrix))
+                    matrix = decay * matrix
+                matrices[head] = fma(key[:, None], change, matrix)
                 y[row, head] = _sum(x.q[row, own], matrices[head])
             if rows.saves[row] >= 0:
                 after[rows.saves[row]] = matrices

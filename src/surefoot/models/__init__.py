@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 FAMILIES = (
-    "bert", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "exaone4", "gemma2", "gemma3", "gemma4", "glm4_moe", "gpt_oss",
-    "granite", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "llama", "minimax_m2",
-    "ministral3", "modernbert", "nemotron_h", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe",
-    "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
+    "bert", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "exaone4", "gemma2", "gemma3", "gemma3n", "gemma4", "glm4_moe",
+    "gpt_oss", "granite", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "kimi_linear", "lfm2", "lfm2_moe",
+    "llama", "llama4", "minimax_m2", "ministral3", "mistral4", "modernbert", "nemotron_h", "olmo2", "olmo3", "phi3",
+    "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
 )  # fmt: skip
 # Families of Llama's layers without a file of their own, and the lanes that rotate together.
 LLAMAS: dict[str, Pairing] = {"ernie4_5": "neighbours", "qwen2": "halves", "qwen3": "halves", "seed_oss": "halves"}
@@ -66,6 +66,7 @@ GGUF_NAMES = {
     "nemotron_h_moe": "nemotron_h",
     "hunyuan-dense": "hunyuan_v1_dense",
     "hunyuan-moe": "hunyuan_v1_moe",
+    "kimi-linear": "kimi_linear",
     "mistral3": "ministral3",
     "modern-bert": "modernbert",
     "nomic-bert": "bert",
@@ -75,8 +76,10 @@ HF_NAMES = {
     "deepseek_v3": "deepseek_v2",
     "glm4_moe_lite": "deepseek_v2",
     "gte": "bert",
+    "llama4_text": "llama4",
     "mistral": "llama",
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
     "new": "bert",
     "nomic_bert": "bert",

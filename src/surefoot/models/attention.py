@@ -23,6 +23,7 @@ class Attention:
     rope: Rope | None  # None: positions are not encoded
     query_rope: Rope | None = None  # of queries, where it is another than the keys'
     window: int = 0  # tokens that a token sees, itself included; 0: all before it
+    fixed: bool = False  # windows stand side by side from position 0 on
     sees_ahead: bool = False  # a token sees as many after it
     softcap: float = 0.0  # of the logits; 0: none
     query_norm: Norm | None = None  # of each head, or of all heads together, as its lanes say; None: none
@@ -62,7 +63,8 @@ class Attention:
         attended = step.floats("attended", step.rows, self.heads, self.head_dim)
         attention(
             step.backend, queries, step.caches[self.layer], step.batch.kv[self.window].chunks, self.scale,
-            window=self.window, sees_ahead=self.sees_ahead, sinks=self.sinks, softcap=self.softcap, out=attended,
+            window=self.window, fixed=self.fixed, sees_ahead=self.sees_ahead, sinks=self.sinks, softcap=self.softcap,
+            out=attended,
         )  # fmt: skip
         return attended
 

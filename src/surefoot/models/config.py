@@ -17,6 +17,7 @@ class KvLayer:
     key_dim: int  # lanes of a head's key
     value_dim: int  # lanes of a head's value
     window: int = 0  # tokens that a token sees, itself included; 0: all before it
+    fixed: bool = False  # windows stand side by side from position 0 on: a token sees those of its own up to itself
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,11 @@ class MoeConfig:
 
     router: Router  # how a token's experts are chosen
     num_dense: int = 0  # layers, the first, that have no experts
+    every: int = 1  # of the later layers, each whose number (from 1) is a multiple of this has experts
     shared: bool = False  # every token goes through a feed-forward beside the experts too
+
+    def has_experts(self, layer: int) -> bool:
+        return layer >= self.num_dense and (layer + 1) % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class DeltaConfig:
     value_dim: int  # lanes of a head's value
     num_taps: int  # of the convolution before
     tiled: bool = False  # head h reads key head h % key_heads; else neighbours share one
+    by_lane: bool = False  # each lane of the keys fades at a rate of its own; else all of a head's at one
 
     @property
     def conv_width(self) -> int:
@@ -107,11 +113,21 @@ class ScanConfig:
 
 
 @dataclass(frozen=True)
+class StreamsConfig:
+    """Several residual streams, of which layers work on the first and change all."""
+
+    count: int  # of streams
+    spreads: tuple[float | None, ...]  # by layer: gates kept are this many deviations above their mean; None: all
+    scales: bool = True  # what reads the first stream after a layer scales its lanes
+
+
+@dataclass(frozen=True)
 class QueryGrowth:
-    """Queries grow with their position: they are multiplied by 1 + factor * ln(1 + position // period)."""
+    """Queries grow with their position: they are multiplied by 1 + factor * ln(1 + (position + offset) // period)."""
 
     factor: float  # 0.1 in the models known
     period: int  # tokens
+    offset: int = 0  # tokens
 
 
 @dataclass(frozen=True)
@@ -136,10 +152,12 @@ class ModelConfig:
     latent: LatentConfig | None = None  # of families with latent attention
     delta: DeltaConfig | None = None  # of families with the gated delta rule
     scan: ScanConfig | None = None  # of families with Mamba-2's scan
+    streams: StreamsConfig | None = None  # of families with several residual streams
     num_unused: int = 0  # layers at the file's end that only draft
     mtp_layers: tuple[LayerConfig, ...] = ()  # what the layer that drafts keeps: keys and values, the row before
     layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none
     query_growth: QueryGrowth | None = None  # None: queries are as long at every position
+    norms_rotated: bool = False  # queries and keys that rotate are normed per head afterwards, without weights
     sees_ahead: bool = False  # tokens see later ones, as many as before them: a prompt is computed in one chunk
     takes_two_texts: bool = False  # ids from vocab_size on are the same tokens, in the second text of a pair
 

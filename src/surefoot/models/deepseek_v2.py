@@ -17,6 +17,7 @@ from surefoot.models.config import (
     LayerConfig,
     ModelConfig,
     MoeConfig,
+    QueryGrowth,
     inverse_root,
     without_last,
 )
@@ -68,7 +69,9 @@ class LatentAttention:
     heads: int  # of queries
     sizes: LatentConfig  # of the latent vector and the lanes
     scale: float  # of the logits
-    rope: Rope  # of the rotating lanes
+    rope: Rope | None  # of the rotating lanes; None: no lanes rotate
+    query_rope: Rope | None  # of the queries' rotating lanes, where they grow; None: the keys' one
+    growth: Rope | None  # of the queries' other lanes; None: they do not grow
     query: LatentQuery  # makes the heads' queries
     latent: Linear  # outputs: a token's rotating lanes, then its latent vector
     latent_norm: Norm  # of the latent vector
@@ -97,7 +100,7 @@ class LatentAttention:
         latent = step.project(self.latent, x, "latent")
         vector = latent[:, self.sizes.rope_dim :]
         norm(step.backend, self.latent_norm.form, vector, self.latent_norm.weight, y=vector)
-        return self._rotated(step, latent.reshape(step.rows, 1, -1))
+        return _rotated(step, latent.reshape(step.rows, 1, -1), self.rope)
 
     def _queries(self, step: Step, x: Features) -> F32:
         """The heads' queries in the layout of the latent keys: [rows, heads, rotating lanes + rank]."""
@@ -107,12 +110,9 @@ class LatentAttention:
         rotating = step.project(self.query.rotating, x, "turning").reshape(count, sizes.rope_dim)
         embed(step.backend, np.arange(count), rotating, out=queries[:, : sizes.rope_dim])
         plain = step.project(self.query.plain, x, "plain").reshape(count, sizes.plain_dim)
+        _rotated(step, plain.reshape(step.rows, self.heads, sizes.plain_dim), self.growth)
         self._per_head(step, self.keys, plain, queries[:, sizes.rope_dim :])
-        return self._rotated(step, queries.reshape(step.rows, self.heads, -1))
-
-    def _rotated(self, step: Step, x: F32) -> F32:
-        rope(step.backend, x, step.table(self.rope), self.rope.form.pairing)
-        return x
+        return _rotated(step, queries.reshape(step.rows, self.heads, -1), self.query_rope or self.rope)
 
     def _per_head(self, step: Step, matrices: ExpertLinear, x: F32, out: F32) -> None:
         """Multiplies each head's row of x [rows * heads, columns] by the head's matrix."""
@@ -126,12 +126,22 @@ class LatentAttention:
         embed(step.backend, back, outputs, out=out)
 
 
+def _rotated(step: Step, x: F32, by: Rope | None) -> F32:
+    if by is not None:
+        rope(step.backend, x, step.table(by), by.form.pairing)
+    return x
+
+
 # ---- configuration ----
 
 
-def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+def from_gguf(
+    checkpoint: Checkpoint, family: str = "deepseek_v2", normalise: bool = False, best_of_group: int | None = None
+) -> ModelConfig:
+    """normalise: the weights of a token's experts, if the file does not say. best_of_group: experts that score a group;
+    None: as routers usually do. Mistral Large 3 is a DeepSeek V3 whose queries grow with their position."""
     gguf = Gguf(checkpoint)
-    if "blk.0.attn_k_b.weight" not in checkpoint.tensors:
+    if not any(name.endswith(".attn_k_b.weight") for name in checkpoint.tensors):
         raise ValueError("the file has attn_kv_b in one piece; convert it again with a recent llama.cpp")
     rope_dim, key_dim = gguf.need("rope.dimension_count"), gguf.need("attention.key_length_mla")
     if rope_dim >= key_dim:
@@ -144,23 +154,27 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         log_multiplier = gguf.get("rope.scaling.yarn_log_multiplier", 0.0)
         scaling = replace(rope_form.scaling, attention_factor=1.0, mscale_all_dim=10 * log_multiplier)
         rope_form = replace(rope_form, scaling=scaling)
-    config = without_last(gguf_config(checkpoint, "deepseek_v2", "neighbours"), gguf.get("nextn_predict_layers", 0))
-    router = gguf_router(gguf, normalise=False)
+    config = without_last(gguf_config(checkpoint, family, "neighbours"), gguf.get("nextn_predict_layers", 0))
+    if factor := gguf.get("attention.temperature_scale"):
+        config = replace(config, query_growth=QueryGrowth(factor, gguf.need("attention.temperature_length")))
+    router = gguf_router(gguf, normalise, best_of_group)
     moe = MoeConfig(router, gguf.get("leading_dense_block_count", 0), shared=True)
     return _with_latents(config, sizes, rope_form, moe)
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    hf = checkpoint.metadata
+    config = latent_config(checkpoint.metadata, "deepseek_v2", _hf_router(checkpoint.metadata))
+    return replace(config, num_unused=num_drafting(checkpoint, config))
+
+
+def latent_config(hf: Json, family: str, router: Router) -> ModelConfig:
     sizes = LatentConfig(
         *(need(hf, key) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     )
     pairing: Literal["halves", "neighbours"] = "neighbours" if hf.get("rope_interleave", True) else "halves"
     rope_form = hf_rope(hf, sizes.rope_dim, pairing, "full_attention")
-    config = hf_config(hf, "deepseek_v2")
-    config = replace(config, num_unused=num_drafting(checkpoint, config))
-    router = _hf_router(hf)
-    return _with_latents(config, sizes, rope_form, MoeConfig(router, _num_dense(hf), shared=True))
+    moe = MoeConfig(router, _num_dense(hf), shared=True)
+    return _with_latents(hf_config(hf, family), sizes, rope_form, moe)
 
 
 def _hf_router(hf: Json) -> Router:
@@ -200,14 +214,13 @@ def _with_latents(config: ModelConfig, sizes: LatentConfig, rope_form: RopeForm,
 
 
 def build(load: Loader) -> Model:
-    return load.model(lambda i: load.layer(i, _attention(load, i)))
+    return load.model(lambda i: load.layer(i, latent_attention(load, i)))
 
 
-def _attention(load: Loader, i: int) -> LatentAttention:
+def latent_attention(load: Loader, i: int) -> LatentAttention:
     config, name = load.config, f"blk.{i}.attn"
-    sizes, rotation = config.latent, load.rope(config.layers[i].rope)
+    sizes, form = config.latent, config.layers[i].rope
     assert sizes is not None
-    assert rotation is not None
     # In files the latent vector comes before the rotating lanes.
     latent_rows = np.r_[sizes.rank : sizes.rank + sizes.rope_dim, : sizes.rank]
     return LatentAttention(
@@ -215,7 +228,9 @@ def _attention(load: Loader, i: int) -> LatentAttention:
         heads=config.heads,
         sizes=sizes,
         scale=config.scale,
-        rope=rotation,
+        rope=load.rope(form),
+        query_rope=load.query_rope(form),
+        growth=load.growth(sizes.plain_dim),
         query=_query(load, name, sizes),
         latent=load.rows_of(f"{name}_kv_a_mqa", latent_rows),
         latent_norm=load.norm(f"{name}_kv_a_norm"),

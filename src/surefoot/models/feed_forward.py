@@ -79,15 +79,20 @@ class Experts:
     def apply(self, step: Step, x: Features, routes: Routes, residual: F32 | None, out: F32) -> None:
         """out = the experts' output for `x`, plus the residual. `x` must hold floats, of which rows are gathered."""
         assert x.floats is not None
-        rows = _group(step, routes.ids, self.num_experts)
-        gathered = step.floats("gathered", len(rows.rows), x.floats.shape[1])
-        embed(step.backend, rows.rows, x.floats, out=gathered)
+        rows = group(step, routes.ids, self.num_experts)
+        outputs = self.outputs(step, x.floats, rows)
+        combine(step.backend, outputs, rows.places, routes.weights, residual=residual, out=out)
+
+    def outputs(self, step: Step, x: F32, rows: ExpertRows) -> F32:
+        """The experts' outputs for rows of x, sorted by expert."""
+        gathered = step.floats("gathered", len(rows.rows), x.shape[1])
+        embed(step.backend, rows.rows, x, out=gathered)
         gate_up = step.floats("expert gate_up", len(rows.rows), self.gate_up.num_outputs)
         self.gate_up.project(step.backend, step.features("gathered", gathered, self.gate_up), rows.starts, gate_up)
         outputs = step.floats("expert down", len(rows.rows), self.down.num_outputs)
         hidden = gated(step, self.glu, gate_up, self.down.matrices)
         self.down.project(step.backend, hidden, rows.starts, outputs)
-        combine(step.backend, outputs, rows.places, routes.weights, residual=residual, out=out)
+        return outputs
 
     def route(self, step: Step, x: Features) -> Routes:
         shape = (step.rows, self.router.top_k)
@@ -113,10 +118,11 @@ class GatedExpert:
         out = Routes(step.workspace.integers("chosen", step.rows, 1), step.floats("chosen weights", step.rows, 1))
         routes = route(step.backend, step.project(self.gate, x, "router"), Router(1, Scoring.SIGMOID), out=out)
         h = step.settle()
-        combine(step.backend, outputs, _group(step, routes.ids, 1).places, routes.weights, residual=h, out=h)
+        combine(step.backend, outputs, group(step, routes.ids, 1).places, routes.weights, residual=h, out=h)
 
 
-def _group(step: Step, ids: I64, num_experts: int) -> ExpertRows:
+def group(step: Step, ids: I64, num_experts: int) -> ExpertRows:
+    """The rows sorted by the experts that they have chosen."""
     integers, (rows, k) = step.workspace.integers, ids.shape
     out = ExpertRows(
         integers("expert rows", rows * k),

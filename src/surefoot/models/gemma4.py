@@ -19,9 +19,9 @@ from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts
 from surefoot.models.gemma2 import PostNormLayer, add_normed, post_norm_layer
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import Json, hf_config
+from surefoot.models.hf_config import Json, hf_config, of_all_layers
 from surefoot.models.linear import EmbeddingTable, Linear
-from surefoot.models.load import Loader
+from surefoot.models.load import STANDING, Loader
 from surefoot.models.step import Norm, Step
 from surefoot.ops import FactorScaling, GluForm, RopeForm, Router, add, embed, glu, norm, norm_heads
 from surefoot.ops.arrays import F32
@@ -29,7 +29,6 @@ from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
 
 PATTERN = 6  # every sixth layer is global, if the file does not say
-STANDING = 1e30  # a lane's frequency divided by this is none, as GGUF files write it
 ROPE = {
     "sliding_attention": {"rope_theta": 10000.0},
     "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
@@ -169,7 +168,7 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
 
 def _hf_layer(hf: Json, i: int, layer: LayerConfig, wide: int) -> LayerConfig:
     """Global layers have sizes of their own, which newer files list by layer."""
-    kind, kv, ffn = hf["layer_types"][i], layer.kv, wide * need(hf, "intermediate_size")
+    kind, kv, ffn = hf["layer_types"][i], layer.kv, wide * of_all_layers(hf, "intermediate_size")
     assert isinstance(kv, KvLayer)
     sizes = _sizes(hf, i) if kind == "full_attention" else {}
     lanes, heads = sizes.get("head_dim") or kv.key_dim, sizes.get("num_key_value_heads") or kv.heads
@@ -200,7 +199,7 @@ def _rope(rope: Json, lanes: int) -> RopeForm:
 def _gemma4(config: ModelConfig, shared: int, top_k: int, logit_softcap: float, layer_lanes: int) -> ModelConfig:
     return replace(
         config,
-        layers=_sharing(config.layers, shared),
+        layers=sharing(config.layers, shared),
         scale=1.0,
         embedding_scale=math.sqrt(config.width),
         logit_softcap=logit_softcap,
@@ -209,7 +208,7 @@ def _gemma4(config: ModelConfig, shared: int, top_k: int, logit_softcap: float, 
     )
 
 
-def _sharing(layers: Sequence[LayerConfig], shared: int) -> tuple[LayerConfig, ...]:
+def sharing(layers: Sequence[LayerConfig], shared: int) -> tuple[LayerConfig, ...]:
     """The last layers read the keys and values of the last layer of their kind that has its own."""
     own = layers[: len(layers) - shared]
     last = {layer.kv: i for i, layer in enumerate(own)}
@@ -226,7 +225,7 @@ def build(load: Loader) -> Model:
     return load.model(partial(_layer, load))
 
 
-def _inputs(load: Loader) -> LayerInputs:
+def layer_inputs(load: Loader) -> LayerInputs:
     """The projection's scale is left out: the norm that follows sees it in its epsilon alone."""
     config = load.config
     return LayerInputs(
@@ -247,7 +246,7 @@ def _layer(load: Loader, i: int) -> Layer:
         _input(load, i) if lanes else None,
         float(load.vector(scale)[0]) if scale in load.checkpoint.tensors else 1.0,
     )
-    return FirstLayer(_inputs(load), layer) if lanes and i == 0 else layer
+    return FirstLayer(layer_inputs(load), layer) if lanes and i == 0 else layer
 
 
 def _input(load: Loader, i: int) -> LayerInput:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root, lanes_of_head
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, QueryGrowth, inverse_root, lanes_of_head
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, Llama3Scaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
 from surefoot.weights.checkpoint import Checkpoint
@@ -96,6 +96,13 @@ def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"
     theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     part = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     return RopeForm(int(head_dim * part), theta, _scaling(config, rope), pairing)
+
+
+def hf_growth(config: Json) -> QueryGrowth | None:
+    rope = need(config, "rope_parameters")
+    if not rope.get("llama_4_scaling_beta"):
+        return None
+    return QueryGrowth(rope["llama_4_scaling_beta"], need(rope, "original_max_position_embeddings"))
 
 
 def _scaling(config: Json, rope: Json) -> Scaling | None:

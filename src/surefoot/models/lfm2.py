@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, StateLayer
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import Json, hf_config
+from surefoot.models.hf_config import Json, hf_config, of_all_layers
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Step
@@ -67,7 +67,7 @@ def from_hf(checkpoint: Checkpoint, family: str = "lfm2") -> ModelConfig:
 
 def _num_units(hf: Json) -> int:
     """Of a feed-forward layer: config.json may give a number that is still to be adjusted."""
-    units: int = hf.get("block_ff_dim") or need(hf, "intermediate_size")
+    units: int = hf.get("block_ff_dim") or of_all_layers(hf, "intermediate_size")
     if not hf.get("block_auto_adjust_ff_dim"):
         return units
     units, factor, multiple = int(2 * units / 3), hf.get("block_ffn_dim_multiplier"), need(hf, "block_multiple_of")

@@ -20,6 +20,7 @@ from surefoot.ops import (
     ActivationForm,
     Backend,
     ConvWeights,
+    FactorScaling,
     IntegerWeights,
     PackedWeights,
     RopeForm,
@@ -31,6 +32,7 @@ from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 
 DENSE = ("dense_2", "dense_3")  # matrices after the pooling, in order
+STANDING = 1e30  # a lane's frequency divided by this is none, as GGUF files write it
 BEFORE_CLASSIFIER, CLASSIFIER = "cls", "cls.output"  # what turns an encoder's state into a score
 
 
@@ -80,6 +82,10 @@ class Loader:
             self._query_ropes[form] = Rope.of(form, growth)
         return self._query_ropes[form]
 
+    def growth(self, lanes: int) -> Rope | None:
+        """A RoPE of queries that do not rotate, of which only their growth is left; None: they do not grow."""
+        return self.query_rope(RopeForm(lanes, scaling=FactorScaling((STANDING,) * (lanes // 2))))
+
     def linear(self, *names: str, inputs: ActivationForm | None = None) -> Linear:
         """The matrices fused, their outputs side by side, with biases if the checkpoint has any."""
         bias = self._biases(names)
@@ -122,15 +128,17 @@ class Loader:
         """A matrix in float32: a router's, which is better not rounded."""
         return Linear((LinearPart(self.vector(f"{name}.weight"), self.bias(name)),))
 
-    def conv(self, name: str, silu: bool = False) -> ConvWeights:
-        """A convolution of each column by itself, from a tensor [columns, taps]."""
-        return ConvWeights(np.ascontiguousarray(self.vector(f"{name}.weight").T), self.bias(name), silu)
+    def conv(self, *names: str, silu: bool = False) -> ConvWeights:
+        """A convolution of each column by itself, from tensors [columns, taps], side by side."""
+        tensors = [self.vector(f"{name}.weight") for name in names]
+        taps = _joined([tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors])
+        return ConvWeights(np.ascontiguousarray(taps.T), self._biases(names), silu)
 
     def decay(self, name: str) -> F32:
         """Of each head's state. GGUF files hold the rate itself, Hugging Face's the logarithm of its size."""
         if f"{name}.ssm_a" in self.checkpoint.tensors:
             return self.vector(f"{name}.ssm_a").ravel()
-        return -elementary(self.backend, "exp", self.vector(f"{name}.ssm_a_log.weight"))
+        return -elementary(self.backend, "exp", self.vector(f"{name}.ssm_a_log.weight").ravel())
 
     def experts(self, *names: str) -> ExpertLinear:
         """Tensors [experts, rows, columns], their outputs side by side."""
@@ -174,6 +182,7 @@ class Loader:
             rope=self.rope(config.kept_layers[layer].rope),
             query_rope=self.query_rope(config.kept_layers[layer].rope),
             window=kv.window,
+            fixed=kv.fixed,
             sees_ahead=config.sees_ahead,
             softcap=config.attention_softcap,
             query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
@@ -191,7 +200,7 @@ class Loader:
     def feeds(self, layer: int) -> tuple[Feed, ...]:
         """Feed-forward; or experts, and what is shared beside them."""
         moe = self.config.moe
-        if moe is None or layer < moe.num_dense:
+        if moe is None or not moe.has_experts(layer):
             return (self.feed_forward(layer),)
         return (*self._shared(layer), self.mixture(layer)) if moe.shared else (self.mixture(layer),)
 
@@ -264,9 +273,10 @@ def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:
 
 def growth_by_position(growth: QueryGrowth, context: int) -> F32:
     """[context, 1]. Computed in decimal arithmetic, which no machine's libm can change."""
-    steps = [1 + Decimal(growth.factor) * (1 + i).ln() for i in map(Decimal, range(-(-context // growth.period)))]
+    end = growth.offset + context
+    steps = [1 + Decimal(growth.factor) * (1 + i).ln() for i in map(Decimal, range(-(-end // growth.period)))]
     by_step = np.array([float(step) for step in steps], np.float32)
-    return np.repeat(by_step, growth.period)[:context, None].copy()
+    return np.repeat(by_step, growth.period)[growth.offset : end, None].copy()
 
 
 def _joined(arrays: Sequence[F32]) -> F32:

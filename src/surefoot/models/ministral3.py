@@ -4,11 +4,10 @@ from dataclasses import replace
 
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, QueryGrowth
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import hf_config
+from surefoot.models.hf_config import hf_config, hf_growth
 from surefoot.models.llama import build
 from surefoot.ops import RopeForm, YarnScaling
 from surefoot.weights.checkpoint import Checkpoint
-from surefoot.weights.metadata import need
 
 __all__ = ["build", "from_gguf", "from_hf"]
 
@@ -30,8 +29,5 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    config, rope = hf_config(checkpoint.metadata, "ministral3"), need(checkpoint.metadata, "rope_parameters")
-    if not rope.get("llama_4_scaling_beta"):
-        return config
-    period = need(rope, "original_max_position_embeddings")
-    return replace(config, query_growth=QueryGrowth(rope["llama_4_scaling_beta"], period))
+    hf = checkpoint.metadata
+    return replace(hf_config(hf, "ministral3"), query_growth=hf_growth(hf))

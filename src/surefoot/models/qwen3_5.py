@@ -1,6 +1,5 @@
 """Qwen 3.5 (text): three layers of the gated delta rule to one of gated attention, each followed by feed-forward."""
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,49 +15,30 @@ from surefoot.models.config import (
     without_last,
 )
 from surefoot.models.decoder import Model
+from surefoot.models.delta import DeltaRule, delta_layer, gated_heads, load_delta_rule
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config, num_after, with_kinds
 from surefoot.models.layers import Mixer
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
 from surefoot.models.mtp import MtpLayer
-from surefoot.models.step import Norm, Step
+from surefoot.models.step import Step
 from surefoot.models.workspace import Features
-from surefoot.ops import (
-    ConvWeights,
-    DeltaGates,
-    DeltaRows,
-    GluForm,
-    NormForm,
-    RopeForm,
-    delta_gates,
-    delta_rule,
-    glu,
-    norm_heads,
-    short_conv,
-)
-from surefoot.ops.arrays import F32, I64
+from surefoot.ops import ConvWeights, GluForm, RopeForm
+from surefoot.ops.arrays import I64
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
 
 INTERVAL = 4  # every fourth layer has attention
 ROTATED = 0.25  # share of a head's lanes that rotate
-UNIT_EPS = 1e-6  # added to the squares of a query or key before it is brought to length one
 
 
 @dataclass(frozen=True)
 class DeltaNet:
-    """The gated delta rule. Its states are the last inputs of a convolution, and a matrix for each head."""
+    """A layer of the gated delta rule whose outputs are gated."""
 
-    layer: int  # its number
-    sizes: DeltaConfig  # of its heads
     inner: Linear  # outputs: queries, keys and values together, the gate of the output, betas, alphas
-    conv: ConvWeights  # over queries, keys and values
-    query_norm: Norm  # to length one, and the scale
-    key_norm: Norm  # to length one
-    rate: F32  # of forgetting, one per head
-    rate_bias: F32  # one per head
-    out_norm: Norm  # of each head's output
+    rule: DeltaRule  # makes the heads' outputs
     out: Linear  # back to the stream
 
     @property
@@ -67,29 +47,10 @@ class DeltaNet:
 
     def __call__(self, step: Step, x: Features) -> Features:
         """The heads' gated outputs, in the form that `out` takes."""
-        sizes, rows = self.sizes, step.rows
-        parts = step.project(self.inner, x, "delta parts")
-        values = sizes.heads * sizes.value_dim
-        places = np.cumsum([sizes.conv_width, values, sizes.heads])
+        sizes, parts = self.rule.sizes, step.project(self.inner, x, "delta parts")
+        places = np.cumsum([sizes.conv_width, sizes.heads * sizes.value_dim, sizes.heads])
         mixed, gate, beta, alpha = np.split(parts, places, axis=1)
-        gates = DeltaGates(step.floats("decay", rows, sizes.heads), step.floats("beta", rows, sizes.heads))
-        delta_gates(step.backend, alpha, beta, self.rate, self.rate_bias, gates)
-        y = step.floats("delta", rows, sizes.heads, sizes.value_dim)
-        state = step.states[self.layer][1]
-        delta_rule(step.backend, self._convolved(step, mixed), gates, state, step.batch.states, sizes.tiled, y=y)
-        norm_heads(step.backend, self.out_norm.form, y, self.out_norm.weight)
-        return gated_heads(step, GluForm("silu"), gate, y, self.out)
-
-    def _convolved(self, step: Step, mixed: F32) -> DeltaRows:
-        """Queries and keys of length one, and values, after the convolution."""
-        sizes, rows = self.sizes, step.rows
-        y = step.floats("delta mixed", rows, sizes.conv_width)
-        short_conv(step.backend, mixed, self.conv, step.states[self.layer][0], step.batch.states, y=y)
-        keys = sizes.key_heads * sizes.key_dim
-        q, k = (y[:, at : at + keys].reshape(rows, sizes.key_heads, sizes.key_dim) for at in (0, keys))
-        norm_heads(step.backend, self.query_norm.form, q, self.query_norm.weight)
-        norm_heads(step.backend, self.key_norm.form, k, self.key_norm.weight)
-        return DeltaRows(q, k, y[:, 2 * keys :].reshape(rows, sizes.heads, sizes.value_dim))
+        return gated_heads(step, GluForm("silu"), gate, self.rule(step, mixed, alpha, beta), self.out)
 
 
 @dataclass(frozen=True)
@@ -112,13 +73,6 @@ class GatedAttention:
         return gated_heads(step, GluForm("sigmoid"), gate, self.attention.attend(step, x), self.attention.out)
 
 
-def gated_heads(step: Step, form: GluForm, gate: F32, heads: F32, reader: Linear) -> Features:
-    """The heads' outputs times act(gate), in the form that the reader takes."""
-    x = step.workspace.features("gated heads", gate.shape, reader.matrices)
-    glu(step.backend, form, gate, heads.reshape(gate.shape), y=x.floats, quantised=x.quantised)
-    return x
-
-
 # ---- from files ----
 
 
@@ -135,7 +89,7 @@ def from_gguf(checkpoint: Checkpoint, family: str = "qwen3_5", tiled: bool = Tru
 
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
         is_delta = bool(recurrent[i]) if recurrent is not None and i < len(recurrent) else (i + 1) % interval > 0
-        return _delta_layer(delta) if is_delta else LayerConfig(kv, rope)
+        return delta_layer(delta) if is_delta else LayerConfig(kv, rope)
 
     config = without_last(gguf_config(checkpoint, family, layer=layer), gguf.get("nextn_predict_layers", 0))
     return _drafting(_checked(replace(config, delta=delta)), checkpoint)
@@ -152,7 +106,7 @@ def from_hf(checkpoint: Checkpoint, family: str = "qwen3_5") -> ModelConfig:
         need(hf, "linear_value_head_dim"), need(hf, "linear_conv_kernel_dim"),
     )  # fmt: skip
     kept = zip(hf["layer_types"], config.layers, strict=True)
-    layers = tuple(_delta_layer(delta) if kind == "linear_attention" else layer for kind, layer in kept)
+    layers = tuple(delta_layer(delta) if kind == "linear_attention" else layer for kind, layer in kept)
     norm, num_unused = replace(config.norm, weight_offset=1.0), _num_drafting(checkpoint, len(layers))
     config = _checked(replace(config, layers=layers, num_unused=num_unused, norm=norm, delta=delta))
     return _drafting(config, checkpoint)
@@ -189,11 +143,6 @@ def _checked(config: ModelConfig) -> ModelConfig:
     return config
 
 
-def _delta_layer(delta: DeltaConfig) -> LayerConfig:
-    shapes = (delta.num_taps - 1, delta.conv_width), (delta.heads, delta.key_dim, delta.value_dim)
-    return LayerConfig(StateLayer(shapes), None)
-
-
 def build(load: Loader) -> Model:
     model = load.model(lambda i: load.layer(i, _mixer(load, i)))
     return replace(model, mtp=_mtp_layer(load, model)) if load.config.mtp_layers else model
@@ -222,21 +171,8 @@ def _mtp_layer(load: Loader, model: Model) -> MtpLayer:
 
 
 def _delta_net(load: Loader, i: int) -> DeltaNet:
-    name, sizes = f"blk.{i}", load.config.delta
-    assert sizes is not None
-    lanes, unit = sizes.key_dim, NormForm("rms", UNIT_EPS / sizes.key_dim)
-    return DeltaNet(
-        layer=i,
-        sizes=sizes,
-        inner=_inner(load, name, sizes),
-        conv=load.conv(f"{name}.ssm_conv1d", silu=True),
-        query_norm=Norm(unit, np.full(lanes, 1.0 / lanes, np.float32)),
-        key_norm=Norm(unit, np.full(lanes, 1.0 / math.sqrt(lanes), np.float32)),
-        rate=load.decay(name),
-        rate_bias=load.vector(f"{name}.ssm_dt.bias"),
-        out_norm=Norm(replace(load.config.norm, weight_offset=0.0), load.vector(f"{name}.ssm_norm.weight")),
-        out=load.linear(f"{name}.ssm_out"),
-    )
+    rule = load_delta_rule(load, i, "ssm_conv1d")
+    return DeltaNet(_inner(load, f"blk.{i}", rule.sizes), rule, load.linear(f"blk.{i}.ssm_out"))
 
 
 def _inner(load: Loader, name: str, sizes: DeltaConfig) -> Linear:

@@ -8,7 +8,7 @@ from surefoot.weights.metadata import need
 SIGMOID = 2  # llama.cpp's number
 
 
-def gguf_router(gguf: Gguf, normalise: bool = True) -> Router:
+def gguf_router(gguf: Gguf, normalise: bool = True, best_of_group: int | None = None) -> Router:
     """By sigmoids or by the softmax of all. Files that do not say which have sigmoids if experts have a bias."""
     has_bias = any(name.endswith("exp_probs_b.bias") for name in gguf.checkpoint.tensors)
     is_sigmoid = gguf.get("expert_gating_func", SIGMOID if has_bias else 0) == SIGMOID
@@ -18,15 +18,15 @@ def gguf_router(gguf: Gguf, normalise: bool = True) -> Router:
         Scoring.SIGMOID if is_sigmoid else Scoring.SOFTMAX_ALL,
         bool(gguf.get("expert_weights_norm", normalise)),
         scale,
-        _gguf_groups(gguf, is_sigmoid),
+        _gguf_groups(gguf, best_of_group or (2 if is_sigmoid else 1)),
     )
 
 
-def _gguf_groups(gguf: Gguf, is_sigmoid: bool) -> Groups:
+def _gguf_groups(gguf: Gguf, best: int) -> Groups:
     """Files do not say how groups are scored. llama.cpp always takes a group's two best experts, as DeepSeek V3 does.
     This follows transformers, where DeepSeek V2, whose scores are softmaxes, takes the best alone."""
     count = gguf.get("expert_group_count") or 1
-    return Groups(count, gguf.need("expert_group_used_count"), 2 if is_sigmoid else 1) if count > 1 else Groups()
+    return Groups(count, gguf.need("expert_group_used_count"), best) if count > 1 else Groups()
 
 
 def hf_router(hf: Json) -> Router:

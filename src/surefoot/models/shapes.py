@@ -34,6 +34,7 @@ NORMS = {
     "bert": ("attn_output_norm", "layer_output_norm"),
     "gemma2": AROUND,
     "gemma3": AROUND,
+    "gemma3n": AROUND,
     "gemma4": AROUND,
     "olmo2": AFTER,
     "olmo3": AFTER,
@@ -195,6 +196,10 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
         yield ExpectedTensor("per_layer_model_proj.weight", (lanes, config.width))
         yield ExpectedTensor("per_layer_proj_norm.weight", (config.layer_lanes,))
 
+    if config.streams is not None:
+        for name in ("altup_proj", "altup_unembd_proj"):
+            yield ExpectedTensor(f"{name}.weight", (config.streams.count - 1, config.width, config.width))
+
 
 def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     name, moe = f"blk.{layer}", config.moe
@@ -204,9 +209,11 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
     yield from _mixer(config, layer, tensors)
     if config.layer_lanes:
         yield from _layer_embedding(name, config.layer_lanes, config.width)
+    if config.streams is not None:
+        yield from _streams(config.streams.count, name, config.width)
     if config.family in ALTERNATING and config.kept_layers[layer].kv != StateLayer(()):
         return
-    dense = moe is None or layer < moe.num_dense
+    dense = moe is None or not moe.has_experts(layer)
     if dense or config.family in BESIDE:
         yield from _feed_forward(config, name, "", config.kept_layers[layer].ffn or config.ffn, tensors)
     if moe is None or dense:
@@ -256,6 +263,8 @@ def _state(config: ModelConfig, state: StateLayer, name: str, tensors: Tensors) 
         return
     if config.scan is not None:
         yield from _scan(config.scan, name, config.width, tensors)
+    elif config.delta is not None and config.delta.by_lane:
+        yield from _kimi_delta(config.delta, name, config.width, tensors)
     elif config.delta is not None:
         yield from _delta_net(config.delta, name, config.width, tensors)
     else:
@@ -309,6 +318,36 @@ def _delta_net(sizes: DeltaConfig, name: str, width: int, tensors: Tensors) -> I
     yield from _matrix(f"{name}.ssm_out", width, values)
 
 
+def _kimi_delta(sizes: DeltaConfig, name: str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    """Files have the convolution in one tensor or three, and the rates and convolutions in shapes with ones."""
+    lanes = sizes.heads * sizes.key_dim
+    for part in ("attn_q", "attn_k", "attn_v"):
+        yield from _matrix(f"{name}.{part}", lanes, width)
+    for part in ("f", "g"):
+        yield from _matrix(f"{name}.ssm_{part}_a", "narrow", width)
+        yield from _matrix(f"{name}.ssm_{part}_b", lanes, "narrow")
+    yield from _matrix(f"{name}.ssm_beta", sizes.heads, width)
+    is_whole = f"{name}.ssm_conv1d.weight" in tensors
+    for part in ("",) if is_whole else ("_q", "_k", "_v"):
+        conv = f"{name}.ssm_conv1d{part}.weight"
+        columns = sizes.conv_width if is_whole else lanes
+        yield ExpectedTensor(conv, _with_ones(tensors, conv, columns, sizes.num_taps))
+    decay = f"{name}.ssm_a"  # GGUF files have its exponential
+    decay = decay if decay in tensors else f"{decay}_log.weight"
+    yield ExpectedTensor(decay, _with_ones(tensors, decay, sizes.heads))
+    yield ExpectedTensor(f"{name}.ssm_dt.bias", (lanes,))
+    yield ExpectedTensor(f"{name}.ssm_norm.weight", (sizes.value_dim,))
+    yield from _matrix(f"{name}.attn_output", width, lanes)
+
+
+def _with_ones(tensors: Tensors, name: str, *sizes: int) -> Shape:
+    """The sizes, with dimensions of one between them where the tensor has such."""
+    shape, left = list[int](), list(sizes)
+    for size in tensors[name].shape if name in tensors else ():
+        shape.append(1 if size == 1 and left[:1] != [1] else left.pop(0) if left else 0)
+    return tuple(shape) if shape and not left else sizes
+
+
 def _scan(sizes: ScanConfig, name: str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     """GGUF files have the rates and what is skipped as columns, and the norm's weights in a row for each group."""
     from_gguf, groups = f"{name}.ssm_a" in tensors, sizes.groups
@@ -359,6 +398,20 @@ def _layer_embedding(layer: str, lanes: int, width: int) -> Iterator[ExpectedTen
     yield from _matrix(f"{layer}.inp_gate", lanes, width)
     yield from _matrix(f"{layer}.proj", width, lanes)
     yield ExpectedTensor(f"{layer}.post_norm.weight", (width,))
+
+
+def _streams(count: int, layer: str, width: int) -> Iterator[ExpectedTensor]:
+    for name, shape in {
+        "altup_router": (count, width),
+        "altup_router_norm": (width,),
+        "altup_predict_coef": (count * count, count),
+        "altup_correct_coef": (count, count),
+        "altup_correct_scale": (width,),
+        "laurel_l": ("narrow", width),
+        "laurel_r": (width, "narrow"),
+        "laurel_post_norm": (width,),
+    }.items():
+        yield ExpectedTensor(f"{layer}.{name}.weight", shape)
 
 
 def _experts(config: ModelConfig, layer: str, tensors: Tensors) -> Iterator[ExpectedTensor]:

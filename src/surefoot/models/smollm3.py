@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig
 from surefoot.models.gguf_config import gguf_config
-from surefoot.models.hf_config import hf_config
+from surefoot.models.hf_config import Json, hf_config
 from surefoot.models.llama import build
 from surefoot.ops import RopeForm
 from surefoot.weights.checkpoint import Checkpoint
@@ -26,10 +26,15 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = checkpoint.metadata
-    count, interval = need(hf, "num_hidden_layers"), hf.get("no_rope_layer_interval") or INTERVAL
-    rotates = hf.get("no_rope_layers") or [(i + 1) % interval for i in range(count)]
-    if len(rotates) != count:
-        raise MetadataError(f"config.json has {len(rotates)} no_rope_layers for {count} layers: fetch it again")
     config = hf_config({"use_sliding_window": False, **hf}, "smollm3")
-    layers = zip(config.layers, rotates, strict=True)
+    layers = zip(config.layers, rotating_layers(hf, INTERVAL), strict=True)
     return replace(config, layers=tuple(layer if rotated else replace(layer, rope=None) for layer, rotated in layers))
+
+
+def rotating_layers(hf: Json, interval: int) -> list[bool]:
+    """Whether each layer encodes positions: as the file lists them, or all but each `interval`-th."""
+    count, interval = need(hf, "num_hidden_layers"), hf.get("no_rope_layer_interval") or interval
+    listed = hf.get("no_rope_layers") or [(i + 1) % interval for i in range(count)]
+    if len(listed) != count:
+        raise MetadataError(f"config.json has {len(listed)} no_rope_layers for {count} layers: fetch it again")
+    return [bool(flag) for flag in listed]

@@ -29,7 +29,7 @@ from surefoot.ops.float_linear import float_linear
 from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
 from surefoot.ops.linear import linear, linear_experts
-from surefoot.ops.norms import NormForm, gated_norm, norm, norm_heads
+from surefoot.ops.norms import NormForm, gated_norm, match_rms, norm, norm_heads, sparsify
 from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
 from surefoot.ops.rope import (
     FactorScaling,
@@ -138,6 +138,7 @@ __all__ = [
     "kv_write",
     "linear",
     "linear_experts",
+    "match_rms",
     "norm",
     "norm_heads",
     "pack",
@@ -152,6 +153,7 @@ __all__ = [
     "sample",
     "short_conv",
     "softcap",
+    "sparsify",
     "ssd_gates",
     "ssd_scan",
     "supported_variants",

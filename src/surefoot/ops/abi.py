@@ -141,7 +141,7 @@ class AttentionArgs(Structure):
     _fields_ = _fields(
         cache=KvCacheStruct, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR,
         chunks=c_int64, heads=c_int64, q_stride=c_int64, y_stride=c_int64, table_stride=c_int64,
-        window=c_int64, scale=c_float, softcap=c_float,
+        window=c_int64, scale=c_float, softcap=c_float, fixed=c_int32, unused=c_int32,
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ class ShortConvArgs(Structure):
 class DeltaGatesArgs(Structure):
     _fields_ = _fields(
         a=PTR, b=PTR, rate=PTR, bias=PTR, decay=PTR, beta=PTR,
-        rows=c_int64, heads=c_int64, a_stride=c_int64, b_stride=c_int64,
+        rows=c_int64, decays=c_int64, betas=c_int64, a_stride=c_int64, b_stride=c_int64,
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ class DeltaRuleArgs(Structure):
     _fields_ = _fields(
         rows=StateRowsStruct, q=PTR, k=PTR, v=PTR, decay=PTR, beta=PTR, state=PTR, y=PTR,
         key_heads=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64, qkv_stride=c_int64, y_stride=c_int64,
-        tiled=c_int32, unused=c_int32,
+        tiled=c_int32, by_lane=c_int32,
     )  # fmt: skip
 
 
@@ -186,6 +186,16 @@ class GatedNormArgs(Structure):
     _fields_ = _fields(
         x=PTR, gate=PTR, weight=PTR, y=PTR, quantised=ActivationsStruct, rows=c_int64, cols=c_int64, groups=c_int64,
         x_stride=c_int64, gate_stride=c_int64, y_stride=c_int64, eps=c_float, unused=c_int32,
+    )  # fmt: skip
+
+
+class SparsifyArgs(Structure):
+    _fields_ = _fields(x=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, spreads=c_float, unused=c_int32)
+
+
+class MatchRmsArgs(Structure):
+    _fields_ = _fields(
+        x=PTR, y=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, y_stride=c_int64, least=c_float, unused=c_int32,
     )  # fmt: skip
 
 
@@ -263,4 +273,6 @@ OPERATIONS: dict[str, type[Structure]] = {
     "ssd_gates": SsdGatesArgs,
     "ssd_scan": SsdScanArgs,
     "gated_norm": GatedNormArgs,
+    "sparsify": SparsifyArgs,
+    "match_rms": MatchRmsArgs,
 }

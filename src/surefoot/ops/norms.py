@@ -98,5 +98,20 @@ def gated_norm(
     backend.run("gated_norm", args, x, gate, weight, y, quantised)
 
 
+def sparsify(backend: Backend, x: F32, spreads: float) -> None:
+    """x = max(0, x - bound) in place. A row's bound is its mean plus `spreads` standard deviations."""
+    check("x", x, np.float32, None, None)
+    backend.run("sparsify", abi.SparsifyArgs(pointer(x), *x.shape, row_stride(x), spreads), x)
+
+
+def match_rms(backend: Backend, x: F32, y: F32, least: float) -> None:
+    """Scales rows of y in place to the root mean square of x's rows. least: what y's mean square counts as, where it is
+    less."""
+    check("x", x, np.float32, None, None)
+    check("y", y, np.float32, *x.shape)
+    args = abi.MatchRmsArgs(pointer(x), pointer(y), *x.shape, row_stride(x), row_stride(y), least)
+    backend.run("match_rms", args, x, y)
+
+
 def _stride(array: F32 | None) -> int:
     return 0 if array is None else row_stride(array)

@@ -74,23 +74,25 @@ def short_conv(
 
 @dataclass(frozen=True)
 class DeltaGates:
-    """How fast each head of a row forgets, and how much it takes in."""
+    """How fast each head of a row forgets, or each lane of its keys, and how much the head takes in."""
 
-    decay: F32  # [rows, heads]
+    decay: F32  # [rows, heads], or [rows, heads * key lanes]
     beta: F32  # [rows, heads]
 
 
 def delta_gates(backend: Backend, a: F32, b: F32, rate: F32, bias: F32, out: DeltaGates) -> None:
-    """decay = exp(rate * softplus(a + bias)), beta = sigmoid(b), for a and b [rows, heads]."""
+    """decay = exp(rate * softplus(a + bias)), beta = sigmoid(b), for a [rows, decays] and b [rows, betas]."""
     check("a", a, np.float32, None, None)
-    num_rows, heads = a.shape
-    for name, array in (("b", b), ("decay", out.decay), ("beta", out.beta)):
-        check(name, array, np.float32, num_rows, heads)
-    check("rate", rate, np.float32, heads)
-    check("bias", bias, np.float32, heads)
+    num_rows, decays = a.shape
+    check("b", b, np.float32, num_rows, None)
+    betas = b.shape[1]
+    check("decay", out.decay, np.float32, num_rows, decays)
+    check("beta", out.beta, np.float32, num_rows, betas)
+    check("rate", rate, np.float32, decays)
+    check("bias", bias, np.float32, decays)
     args = abi.DeltaGatesArgs(
-        pointer(a), pointer(b), pointer(rate), pointer(bias), pointer(out.decay), pointer(out.beta), num_rows, heads,
-        row_stride(a), row_stride(b),
+        pointer(a), pointer(b), pointer(rate), pointer(bias), pointer(out.decay), pointer(out.beta), num_rows, decays,
+        betas, row_stride(a), row_stride(b),
     )  # fmt: skip
     backend.run("delta_gates", args, a, b, rate, bias, out)
 
@@ -107,7 +109,8 @@ class DeltaRows:
 def delta_rule(
     backend: Backend, x: DeltaRows, gates: DeltaGates, state: F32, rows: StateRows, tiled: bool, *, y: F32
 ) -> None:
-    """The gated delta rule: each head's matrix fades by decay, is moved towards v at k by beta, and is read at q.
+    """The gated delta rule: each head's matrix fades by decay (or its rows by one each), is moved towards v at k by
+    beta, and is read at q.
 
     state: [slots, heads, key lanes, value lanes]. tiled: head h reads key head h % key heads, else h // (heads a key
     head). y: [rows, heads, value lanes]."""
@@ -118,14 +121,15 @@ def delta_rule(
     check("v", x.v, np.float32, num_rows, heads, value_dim)
     check("y", y, np.float32, num_rows, heads, value_dim)
     check("state", state, np.float32, None, heads, key_dim, value_dim)
-    check("decay", gates.decay, np.float32, num_rows, heads)
+    by_lane = gates.decay.shape != gates.beta.shape
+    check("decay", gates.decay, np.float32, num_rows, heads * key_dim if by_lane else heads)
     check("beta", gates.beta, np.float32, num_rows, heads)
     stride = head_stride(x.v) if num_rows > 1 else max(key_heads * key_dim, heads * value_dim)
     if len(rows.saves) != num_rows or (num_rows > 1 and {head_stride(x.q), head_stride(x.k)} != {stride}):
         raise ValueError("queries, keys and values must be parts of the same rows")
     args = abi.DeltaRuleArgs(
         rows.struct(len(state)), pointer(x.q), pointer(x.k), pointer(x.v), pointer(gates.decay), pointer(gates.beta),
-        pointer(state), pointer(y), key_heads, heads, key_dim, value_dim, stride, head_stride(y), tiled,
+        pointer(state), pointer(y), key_heads, heads, key_dim, value_dim, stride, head_stride(y), tiled, by_lane,
     )  # fmt: skip
     backend.run("delta_rule", args, x, gates, state, rows, y)
 

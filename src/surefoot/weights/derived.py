@@ -31,6 +31,25 @@ class Derived:
 
 
 @dataclass(frozen=True)
+class Padded:
+    """A table with fewer rows than there are tokens: those that are missing are like the first."""
+
+    table: Stored
+    num_rows: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.num_rows, *self.table.shape[1:])
+
+    def floats(self, rows: slice = slice(None)) -> F32:
+        start, stop, _ = rows.indices(self.num_rows)
+        own = self.table.shape[0]
+        there = self.table.floats(slice(min(start, own), min(stop, own)))
+        missing = max(stop - max(start, own), 0)
+        return np.concatenate([there, np.repeat(self.table.floats(slice(1)), missing, axis=0)]) if missing else there
+
+
+@dataclass(frozen=True)
 class Stacked:
     """Experts' matrices that the checkpoint stores separately, as one tensor [experts, rows, columns]."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from surefoot.ops.arrays import Array
-from surefoot.weights.derived import Derived, Stacked, Stored
+from surefoot.weights.derived import Derived, Padded, Stacked, Stored
 from surefoot.weights.metadata import need
 from surefoot.weights.safetensors import SafetensorsError
 
@@ -138,6 +138,20 @@ GEMMA4 = {
     "post_per_layer_input_norm": "post_norm",
     "layer_scalar": "layer_output_scale",
 }
+GEMMA3N = {
+    **GEMMA,
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "altup.correct_output_scale": "altup_correct_scale",
+    "altup.correction_coefs": "altup_correct_coef",
+    "altup.prediction_coefs": "altup_predict_coef",
+    "altup.modality_router": "altup_router",
+    "altup.router_norm": "altup_router_norm",
+    "laurel.linear_left": "laurel_l",
+    "laurel.linear_right": "laurel_r",
+    "laurel.post_laurel_norm": "laurel_post_norm",
+}
 MAMBA2 = {
     "in_proj": "ssm_in",
     "conv1d": "ssm_conv1d",
@@ -174,6 +188,30 @@ NEMOTRON_H = {
     "mixer.experts.down_proj": "ffn_down_exps",
     "mixer.shared_experts.up_proj": "ffn_up_shexp",
     "mixer.shared_experts.down_proj": "ffn_down_shexp",
+}
+KIMI = {
+    **{
+        f"self_attn.{module}{part}": name
+        for module in ("", "forget_gate.")
+        for part, name in {"f_a_proj": "ssm_f_a", "f_b_proj": "ssm_f_b", "dt": "ssm_dt", "A_log": "ssm_a_log"}.items()
+    },
+    "self_attn.g_a_proj": "ssm_g_a",
+    "self_attn.g_b_proj": "ssm_g_b",
+    "self_attn.b_proj": "ssm_beta",
+    "self_attn.o_norm": "ssm_norm",
+    "self_attn.conv1d": "ssm_conv1d",
+    **{f"self_attn.{part}_conv1d": f"ssm_conv1d_{part}" for part in "qkv"},
+    "block_sparse_moe.gate.e_score_correction": "exp_probs_b",
+    **{f"block_sparse_moe.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+}
+LLAMA4 = {
+    "feed_forward.gate_proj": "ffn_gate",
+    "feed_forward.up_proj": "ffn_up",
+    "feed_forward.down_proj": "ffn_down",
+    "feed_forward.router": "ffn_gate_inp",
+    "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
+    "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
+    "feed_forward.shared_expert.down_proj": "ffn_down_shexp",
 }
 LFM2 = {
     "operator_norm": "attn_norm",
@@ -236,11 +274,15 @@ FAMILY_LAYER = {
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
+    "gemma3n": GEMMA3N,
+    "gemma3n_text": GEMMA3N,
     "qwen3_5": DELTA,
     "qwen3_5_text": DELTA,
     "qwen3_5_moe": DELTA,
     "qwen3_5_moe_text": DELTA,
     "qwen3_next": DELTA,
+    "kimi_linear": KIMI,
+    "llama4_text": LLAMA4,
     "lfm2": LFM2,
     "lfm2_moe": LFM2,
     "granitemoehybrid": GRANITE_HYBRID,
@@ -254,7 +296,9 @@ FAMILY_LAYER = {
     "gpt_oss": AFTER_ATTENTION,
     "seed_oss": AFTER_ATTENTION,
 }
+TRANSPOSED_EXPERTS = ("gpt_oss", "llama4_text")  # model types whose experts are [columns, rows]
 CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d", "mamba.conv1d", "mixer.conv1d")  # [columns, 1, taps]
+ONE_STREAM = re.compile(r"altup_(unembed_)?projections\.(\d+)")  # of Gemma 3n
 IN_LAYER = re.compile(r"layers?\.(\d+)\.(.+)")
 ONE_EXPERT = re.compile(
     r"(?:mlp|mixer|feed_forward|block_sparse_moe)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)"
@@ -273,9 +317,13 @@ def renamed(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         if name.startswith("mtp.") and config["model_type"] in MTP_FAMILIES:
             name = _mtp_name(need(config, "num_hidden_layers"), name.removeprefix("mtp."))
         in_layer = IN_LAYER.fullmatch(name)
+        if stream := ONE_STREAM.fullmatch(name):
+            stacked = "altup_unembd_proj" if stream[1] else "altup_proj"
+            separate.setdefault(f"{stacked}.{kind}", {})[int(stream[2])] = tensor
+            continue
         if in_layer is None:
             if name in whole and not (name == "lm_head" and config.get("tie_word_embeddings")):
-                yield f"{whole[name]}.{kind}", tensor
+                yield f"{whole[name]}.{kind}", _with_all_tokens(config, name, tensor)
             continue
         block, part = f"blk.{in_layer[1]}", in_layer[2]
         if expert := ONE_EXPERT.fullmatch(part):
@@ -288,6 +336,13 @@ def renamed(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         if len({expert.shape for expert in experts.values()}) != 1:
             raise SafetensorsError(f"{name}: the experts differ in shape; fetch the checkpoint again")
         yield name, Stacked([experts[i] for i in range(len(experts))])
+
+
+def _with_all_tokens(config: Mapping[str, Any], name: str, tensor: Stored) -> Stored:
+    """Gemma 3n has embeddings for single layers of text's tokens alone."""
+    if name != "embed_tokens_per_layer" or tensor.shape[0] >= need(config, "vocab_size"):
+        return tensor
+    return Padded(tensor, config["vocab_size"])
 
 
 def _mtp_name(num_layers: int, name: str) -> str:
@@ -314,10 +369,11 @@ def _split_kind(name: str) -> tuple[str, str]:
 def _rename_part(
     config: Mapping[str, Any], names: Mapping[str, str], block: str, part: str, kind: str, tensor: Stored
 ) -> Iterator[tuple[str, Stored]]:
-    transposed = config["model_type"] == "gpt_oss" and kind == "weight"  # its experts are [columns, rows]
-    if part == "mlp.experts.gate_up_proj":
+    transposed = config["model_type"] in TRANSPOSED_EXPERTS and kind == "weight"
+    of_experts = re.sub("^feed_forward", "mlp", part) if transposed else part
+    if of_experts == "mlp.experts.gate_up_proj":
         yield from _split_gate_up(block, kind, tensor, config["model_type"] == "gpt_oss", transposed)
-    elif part == "mlp.experts.down_proj" and transposed:
+    elif of_experts == "mlp.experts.down_proj" and transposed:
         experts, k, n = _three(tensor, part)
         yield f"{block}.ffn_down_exps.weight", Derived((experts, n, k), lambda: tensor.floats().swapaxes(1, 2))
     elif part == "mlp.up_gate_proj":

@@ -46,11 +46,12 @@ def one_of(*texts: str) -> Rule:
     return Rule(" or ".join(texts), lambda value: isinstance(value, str) and value in texts)
 
 
-def listed(rule: Rule, max_length: int) -> Rule:
+def listed(rule: Rule, max_length: int, min_length: int = 0) -> Rule:
     def accepts(value: Any) -> bool:
-        return isinstance(value, list | tuple) and len(value) <= max_length and all(map(rule.accepts, value))
+        is_list = isinstance(value, list | tuple) and min_length <= len(value) <= max_length
+        return is_list and all(map(rule.accepts, value))
 
-    return Rule(f"a list of at most {max_length}, each {rule.allowed}", accepts)
+    return Rule(f"a list of {min_length} to {max_length}, each {rule.allowed}", accepts)
 
 
 def per_layer(high: int) -> Rule:
@@ -105,7 +106,15 @@ def counts(low: int, high: int) -> Rule:
 
 
 LAYER_KIND = one_of(
-    "sliding_attention", "full_attention", "conv", "linear_attention", "attention", "mamba", "mlp", "moe"
+    "sliding_attention",
+    "chunked_attention",
+    "full_attention",
+    "conv",
+    "linear_attention",
+    "attention",
+    "mamba",
+    "mlp",
+    "moe",
 )
 COUNT_OF_TOKENS = whole(1, 1 << 27)
 LANES, INNER, LAYERS = whole(1, 1024), whole(1, 1 << 20), whole(0, 1024)
@@ -120,12 +129,18 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         INNER,
         ("expert_feed_forward_length",),
-        ("intermediate_size", "shared_expert_intermediate_size", "n_inner"),
+        ("intermediate_size_mlp", "shared_expert_intermediate_size", "n_inner"),
     ),
     (either(INNER, counts(0, 1 << 20)), ("feed_forward_length",), ("shared_intermediate_size",)),
-    (either(INNER, listed(INNER, MAX_LAYERS)), (), ("moe_intermediate_size",)),
+    (either(INNER, listed(INNER, MAX_LAYERS, 1)), (), ("intermediate_size", "moe_intermediate_size")),
     (whole(0, 1 << 14), ("embedding_length_per_layer_input",), ("hidden_size_per_layer_input",)),
     (FLAG, (), ("use_double_wide_mlp",)),
+    # Gemma 3n
+    (whole(2, 16), ("altup.num_inputs",), ("altup_num_inputs",)),
+    (whole(0, 15), ("altup.active_idx",), ("altup_active_idx",)),
+    (FLAG, (), ("altup_correct_scale",)),
+    (array("f", "a list of numbers"), ("activation_sparsity_scale",), ()),
+    (either(real(0, 0.999), listed(real(0, 0.999), MAX_LAYERS)), (), ("activation_sparsity_pattern",)),
     (
         real(0, 1),
         ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
@@ -163,6 +178,10 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (either(whole(0, 1024), PATTERN), (), ("sliding_window_pattern",)),
     (listed(FLAG, 1024), (), ("no_rope_layers",)),
     (whole(1, 1024), (), ("no_rope_layer_interval",)),
+    (COUNT_OF_TOKENS, ("attention.temperature_length",), ("attention_chunk_size", "floor_scale")),
+    (real(0, 100), (), ("attn_scale",)),
+    (either(FLAG, whole(0, 1024)), (), ("attn_temperature_tuning",)),
+    (FLAG, (), ("use_qk_norm",)),
     (FLAG, (), ("use_sliding_window",)),
     (listed(LAYER_KIND, 1024), (), ("layer_types", "layers_block_type")),
     (listed(LAYERS, 1024), (), ("full_attn_idxs",)),
@@ -180,6 +199,14 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), ("full_attention_interval",), ("full_attention_interval",)),
     (array("biu", "a list of flags"), ("attention.recurrent_layers",), ()),
     (whole(0, 16), ("nextn_predict_layers",), ()),
+    # Kimi Linear
+    (LANES, ("kda.head_dim",), ("linear_head_dim", "kimi/head_dim")),
+    (whole(1, 1024), (), ("linear_num_heads", "kimi/num_heads")),
+    (whole(2, 16), (), ("kimi/short_conv_kernel_size",)),
+    (listed(LAYERS, 1024), (), ("kimi/full_attn_layers",)),
+    (COUNT_OF_TOKENS, (), ("model_max_length",)),
+    (FLAG, (), ("moe_renormalize",)),
+    (whole(0, 256), (), ("num_expert_group", "num_experts_per_token", "moe_layer_freq")),
     # Mamba-2 (Granite 4, Nemotron-H)
     (whole(2, 16), (), ("mamba_d_conv", "conv_kernel")),
     (whole(1, 512), (), ("mamba_d_state", "ssm_state_size")),
@@ -202,8 +229,8 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (FLAG, ("expert_weights_norm",), ("norm_topk_prob",)),
     (real(0, 1e6), ("expert_weights_scale",), ("routed_scaling_factor",)),
     (LAYERS, ("leading_dense_block_count",), ("first_k_dense_replace", "num_dense_layers")),
-    (whole(1, 1024), (), ("decoder_sparse_step",)),
-    (listed(LAYERS, 1024), (), ("mlp_only_layers",)),
+    (whole(1, 1024), ("interleave_moe_layer_step",), ("decoder_sparse_step", "interleave_moe_layer_step")),
+    (listed(LAYERS, 1024), (), ("mlp_only_layers", "moe_layers")),
     (NAME, (), ("topk_method",)),
     (whole(0, 16), (), ("num_nextn_predict_layers",)),
     (FLAG, (), ("rope_interleave",)),
@@ -274,6 +301,7 @@ PARTS = {
     "rope_scaling": "rope/",
     "rope/full_attention": "rope/",
     "rope/sliding_attention": "rope/",
+    "linear_attn_config": "kimi/",
     "quantization_config": "codes/",
     "compression_config": "codes/",
 }
