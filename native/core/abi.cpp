@@ -1,6 +1,7 @@
 // The library's door: names to operations, errors to words, memory, contexts.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -74,10 +75,12 @@ const char* sf_error(int32_t code) {
   return "unknown error";
 }
 
-sf_context* sf_open(int32_t num_threads) {
+sf_context* sf_open(int32_t num_threads, const int32_t* node_of_thread) {
   if (num_threads < 1 || num_threads > 1024 || !sf::ask_permission()) return nullptr;
+  const int32_t* const end = node_of_thread ? node_of_thread + num_threads : nullptr;
+  if (std::any_of(node_of_thread, end, [&](int32_t node) { return node < 0 || node >= num_threads; })) return nullptr;
   try {
-    return new sf_context(num_threads);
+    return new sf_context(num_threads, std::vector<int>(node_of_thread, end));
   } catch (...) {
     return nullptr;
   }

@@ -42,7 +42,8 @@ class Scratch {
 };
 
 struct Context {
-  explicit Context(int num_threads) : pool(num_threads), scratch(num_threads) {}
+  Context(int num_threads, std::vector<int> node_of_thread)
+      : pool(num_threads, std::move(node_of_thread)), scratch(num_threads) {}
   Pool pool;
   std::vector<Scratch> scratch;   // by thread; sized by a kernel before it enters the pool, where nothing may throw
   Scratch shared;                 // written by one operation, read by all threads

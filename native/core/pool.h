@@ -1,17 +1,20 @@
 // The thread pool: spin, then park. Work is a count of tasks that any thread may claim; results never depend on
-// who claims what, since a task owns its outputs.
+// who claims what, since a task owns its outputs. Threads are grouped by node: each node has its own part of the tasks,
+// and helps other nodes once that is claimed.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace sf {
 
 class Pool {
  public:
-  explicit Pool(int num_threads);
+  // node_of_thread: the node of each thread, from 0; empty: one node.
+  explicit Pool(int num_threads, std::vector<int> node_of_thread = {});
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -36,24 +39,31 @@ class Pool {
   }
 
   // As run, for tasks over memory that lies side by side: each thread goes through a stretch of its own, in order, and
-  // then helps with the others'.
+  // then helps with the others', those of the same node first.
   template <class Body>
   void run_in_stretches(int64_t count, const Body& body) {
-    const int64_t num = std::min<int64_t>(count, size());
-    for (int64_t i = 0; i < num; ++i) stretches_[i].next.store(count * i / num, std::memory_order_relaxed);
+    const int64_t num = std::min<int64_t>(count, size()), base = next_base_;
+    if (num <= 0) return;
+    next_base_ += count + static_cast<int64_t>(stretches_.size());  // what take() leaves is below it
+    const int64_t length = count / num, longer = count % num;       // so many stretches have one task more
     run(num, [&](int64_t own, int thread) {
+      const auto [first, last] = node_tasks(own, num);  // stretches of this node
+      const int64_t width = last - first;
       for (int64_t i = 0; i < num; ++i) {
-        const int64_t at = (own + i) % num, end = count * (at + 1) / num;
-        int64_t task;
-        while ((task = stretches_[at].next.fetch_add(1, std::memory_order_relaxed)) < end) body(task, thread);
+        const int64_t at = i < width ? first + (own - first + i) % width : (last + i - width) % num;
+        const int64_t begin = at * length + std::min(at, longer), end = begin + length + (at < longer);
+        if (stretches_[at].open(base + begin) >= base + end) continue;
+        for (int64_t task; (task = stretches_[at].next.fetch_add(1, std::memory_order_relaxed) - base) < end;)
+          body(task, thread);
       }
     });
   }
 
   // The task that a thread will probably run after `task` (of `count`), to ask for its memory early: one thread runs
   // them upwards, several claim them downwards. After the last it is any.
-  int64_t probably_next(int64_t task, int64_t count) const {
-    return size() == 1 ? std::min(task + 1, count - 1) : std::max<int64_t>(task - size(), 0);
+  int64_t probably_next(int64_t task, int64_t count, int thread) const {
+    if (size() == 1) return std::min(task + 1, count - 1);
+    return std::max<int64_t>(task - threads_of(node_of_thread_[thread]), 0);
   }
 
  private:
@@ -61,20 +71,54 @@ class Pool {
   void dispatch(int64_t count, Invoke invoke, const void* body);
   void work(int thread);
   void claim(int thread);
+  struct Node;
+  static void park(Node& node, uint32_t seen);
 
-  // Written before unclaimed_ is stored, read only after a task has been claimed: so a late thread can never see a
-  // job that is over. A claim takes one from unclaimed_; a value of zero or less is no claim.
-  Invoke invoke_ = nullptr;
-  const void* body_ = nullptr;
-  alignas(64) std::atomic<int64_t> unclaimed_{0};
-  alignas(64) std::atomic<int64_t> unfinished_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  std::atomic<int> active_;
-  std::atomic<bool> stop_{false};
-  struct Stretch {
-    alignas(64) std::atomic<int64_t> next{0};  // task
+  int threads_of(size_t node) const { return threads_before_[node + 1] - threads_before_[node]; }
+
+  // The end of a node's part of `count` tasks; it begins where the node before ends. Parts are as large as the nodes'
+  // shares of the threads.
+  int64_t part_end(size_t node, int64_t count) const {
+    return node + 1 == nodes_.size() ? count : (count * threads_before_[node + 1] + size() - 1) / size();
+  }
+
+  // The part of `count` tasks that `task` is in.
+  std::pair<int64_t, int64_t> node_tasks(int64_t task, int64_t count) const {
+    int64_t begin = 0, end = 0;
+    for (size_t node = 0; (end = part_end(node, count)) <= task; ++node) begin = end;
+    return {begin, end};
+  }
+
+  // Two lines, since the caller watches the second while others claim from the first.
+  struct Node {
+    // A claim takes one from unclaimed; a value of zero or less is no claim. The job is written before unclaimed is
+    // stored, and read only after a task has been claimed: so a late thread can never see a job that is over.
+    alignas(64) std::atomic<int64_t> unclaimed{0};
+    Invoke invoke = nullptr;
+    const void* body = nullptr;
+    int64_t first = 0;               // task
+    std::atomic<uint32_t> epoch{0};  // of jobs; threads wait for its change
+    alignas(64) std::atomic<int64_t> unfinished{0};
+    std::atomic<int> parked{0};            // threads that may have to be woken
+    std::atomic<bool> wake_others{false};  // asked of the next thread that wakes
   };
-  std::vector<Stretch> stretches_;  // by number; their stores come before unclaimed_'s
+  // Numbers of tasks grow from job to job: a number below `begin` was left by an earlier job.
+  struct Stretch {
+    alignas(64) std::atomic<int64_t> next{0};
+    // The next task. The first thread begins the stretch; a thread that finds nothing left writes nothing.
+    int64_t open(int64_t begin) {
+      int64_t at = next.load(std::memory_order_relaxed);
+      while (at < begin && !next.compare_exchange_weak(at, begin, std::memory_order_relaxed)) continue;
+      return std::max(at, begin);
+    }
+  };
+  std::vector<Node> nodes_;
+  std::vector<Stretch> stretches_;  // by number
+  std::vector<int> node_of_thread_;
+  std::vector<int> threads_before_;  // active threads of all nodes before this one; written by use()
+  std::atomic<int> active_{0};
+  std::atomic<bool> stop_{false};
+  alignas(64) int64_t next_base_ = 1;  // of the stretches' numbers; the caller's, and so not among what all read
   std::vector<std::thread> workers_;
 };
 

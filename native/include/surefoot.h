@@ -428,7 +428,9 @@ SF_API uint64_t sf_features(void);
 SF_API int32_t sf_op(const char* name);   /* -1: no such operation */
 SF_API int64_t sf_args_bytes(int32_t op); /* size of its struct, to check the caller's picture of it */
 SF_API const char* sf_error(int32_t code);
-SF_API sf_context* sf_open(int32_t num_threads); /* null: no memory, or AMX was refused */
+/* node_of_thread: the NUMA node of each thread, from 0 and below num_threads; null: one node. The first is the
+   caller's. Null is returned without memory, or if AMX was refused. */
+SF_API sf_context* sf_open(int32_t num_threads, const int32_t* node_of_thread);
 SF_API void sf_close(sf_context*);
 SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t* failed);
 /* From any thread. While set, a run ends before its next operation; single operations are never stopped. */

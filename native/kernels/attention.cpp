@@ -328,7 +328,8 @@ void attend_integers(Context& context, const Call& call) {
   bytes = std::max(bytes, Work<ManyRowDots>::bytes(call.layout, kMaxUnitRows));
   reserve_scratch<uint8_t>(context, bytes);
   context.pool.run(plan.units.size(), [&](int64_t task, int thread) {
-    const Unit &unit = plan.units[task], &after = plan.units[context.pool.probably_next(task, plan.units.size())];
+    const Unit &unit = plan.units[task],
+               &after = plan.units[context.pool.probably_next(task, plan.units.size(), thread)];
     if (unit.rows >= kManyRows) return attend_on<ManyRowDots>(context, thread, call, unit, after);
     attend_on<VectorDots>(context, thread, call, unit, after);
   });

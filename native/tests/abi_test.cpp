@@ -18,11 +18,14 @@ TEST(abi_explains_its_errors) {
 }
 
 TEST(abi_opens_and_closes_contexts) {
-  CHECK(!sf_open(0));
-  CHECK(!sf_open(-3));
-  CHECK(!sf_open(100000));
+  CHECK(!sf_open(0, nullptr));
+  CHECK(!sf_open(-3, nullptr));
+  CHECK(!sf_open(100000, nullptr));
+  const int32_t nodes[] = {1, 0, 1}, no_node[] = {0, -1, 0}, too_high[] = {0, 3, 0};
+  CHECK(!sf_open(3, no_node) && !sf_open(3, too_high));
+  sf_close(sf_open(3, nodes));
   sf_close(nullptr);
-  for (int round = 0; round < 30; ++round) sf_close(sf_open(1 + round % 5));
+  for (int round = 0; round < 30; ++round) sf_close(sf_open(1 + round % 5, nullptr));
 }
 
 TEST(abi_stops_at_the_first_failure) {

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -130,6 +130,17 @@ class Numbers {
   uint32_t state_;
 };
 
+inline void run_all(Place where) {
+  place = where;
+  for (const auto& test : tests()) {
+    std::printf("%s %s ", test.name, where == Place::kHeap ? "heap" : "guarded");
+    std::fflush(stdout);
+    digest = 0;
+    test.body();
+    std::printf("%016" PRIx64 "\n", digest);
+  }
+}
+
 // Operations that have succeeded at least once, by number.
 inline std::vector<bool>& succeeded() {
   static std::vector<bool> ops;
@@ -139,7 +150,7 @@ inline std::vector<bool>& succeeded() {
 // A context with so many threads. run() gives the library's own answer.
 class Session {
  public:
-  explicit Session(int threads) : context_(sf_open(threads)) { CHECK(context_); }
+  explicit Session(int threads) : context_(sf_open(threads, nullptr)) { CHECK(context_); }
   ~Session() { sf_close(context_); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

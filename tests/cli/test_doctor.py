@@ -1,6 +1,7 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,8 @@ from surefoot.cli import doctor
 from surefoot.cli.main import app
 from surefoot.machine import Cores
 from surefoot.ops import supported_variants
+from surefoot.ops.node_probe import NodeBandwidth
+from tests.machine.recorded import desktop, record, server
 
 run = CliRunner().invoke
 
@@ -36,6 +39,7 @@ def test_json_contains_the_measurements() -> None:
     report = json.loads(result.output)
     assert report["variant"] == supported_variants()[0]
     assert report["cores"]["usable"] == machine.usable_cores()
+    assert len(report["physical_cores"]) == report["cores"]["physical"]
     assert 0 < report["memory"]["limit_bytes"] <= report["memory"]["total_bytes"]
     measured = report["measured"]
     assert measured["threads"] == machine.usable_cores()
@@ -45,6 +49,26 @@ def test_json_contains_the_measurements() -> None:
 
 def test_the_limit_of_decoding_is_bandwidth_over_bytes() -> None:
     assert doctor._decode_limit(18e9).startswith("18 tokens/s for 1 GB · 3.6 tokens/s for 5 GB · 1 tokens/s for 18 GB")
+
+
+def test_a_machine_of_two_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path, server(sockets=2, cores=16, threads=2), memory_nodes="0")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    nodes, cores = machine.nodes(tmp_path), machine.physical_cores(tmp_path)
+    assert doctor._physical_line(cores) == "32 on 2 sockets, 2 processors each"
+    assert [doctor._node_line(node, cores) for node in nodes] == [
+        "node 0: processors 0-15, 32-47 (16 cores allowed); 128.0 GiB; distances 10, 32",
+        "node 1: processors 16-31, 48-63 (16 cores allowed); 128.0 GiB, not allowed; distances 32, 10",
+    ]
+    reads = [NodeBandwidth(1, 0, 16, 34e9), NodeBandwidth(1, 1, 16, 98.15e9)]
+    assert doctor._bandwidth_line(reads) == "node 1 (16 threads): 34.0 GB/s from node 0, 98.2 GB/s from node 1"
+
+
+def test_a_desktop_with_slow_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path, desktop(fast=8, slow=16), "cpu_core")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+    told = doctor._physical_line(machine.physical_cores(tmp_path))
+    assert told == "24 (8 fast, 16 slow) on 1 socket, 1 or 2 processors each"
 
 
 def test_table_without_measuring() -> None:

@@ -118,14 +118,6 @@ def test_usable_cores_round_down_to_at_least_one(physical: int, quota: float | N
     assert Cores(online=64, allowed=8, physical=physical, quota=quota).usable == usable
 
 
-def test_hyper_threads_of_one_core_count_once(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6})
-    for cpu, siblings in {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5"}.items():
-        tree.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", siblings)
-    cores = machine.cores(tree.root)
-    assert (cores.allowed, cores.physical, cores.usable) == (5, 3, 3)
-
-
 def test_affinity_limits_the_cores() -> None:
     everything = os.sched_getaffinity(0)
     try:
@@ -140,17 +132,6 @@ def test_memory_is_the_smaller_of_host_and_cgroup(tree: Tree) -> None:
     assert machine.memory(tree.root).limit_bytes == 1_024_000
     assert Memory(total_bytes=100, cgroup_bytes=40).limit_bytes == 40
     assert Memory(total_bytes=100, cgroup_bytes=400).limit_bytes == 100
-
-
-def test_nodes_in_the_order_of_their_numbers(tree: Tree) -> None:
-    for number, cpus in ((10, "8-9"), (2, "0-3,6")):
-        tree.write(f"sys/devices/system/node/node{number}/cpulist", cpus)
-        tree.write(f"sys/devices/system/node/node{number}/meminfo", f"Node {number} MemTotal:     64 kB")
-    assert machine.nodes(tree.root) == (
-        machine.NumaNode(2, (0, 1, 2, 3, 6), 65536),
-        machine.NumaNode(10, (8, 9), 65536),
-    )
-    assert machine.nodes(tree.root / "nowhere") == ()
 
 
 def test_huge_pages_and_model(tree: Tree) -> None:

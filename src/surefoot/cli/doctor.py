@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot import __version__, machine
-from surefoot.ops import Backend, PeakKind, VariantError, best_peak, best_read_bandwidth, huge_empty
+from surefoot.ops import Backend, PeakKind, VariantError, best_peak, best_read_bandwidth
 from surefoot.ops.backend import FEATURES, NEEDS, choose_variant, cpu_features, missing_features
+from surefoot.ops.node_probe import NodeBandwidth, node_bandwidths, touched
 
 MOST_BUFFER_BYTES = 1 << 30  # beyond most last-level caches
 GIB = 1 << 30
@@ -29,6 +31,7 @@ class MachineSpeeds:
     int8_operations_per_second: float
     float32_operations_per_second: float
     bfloat16_operations_per_second: float | None  # None without matrix instructions
+    nodes: tuple[NodeBandwidth, ...]  # between NUMA nodes, where there are several
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Report:
     variant: str
     reason: str  # why this variant was chosen
     cores: machine.Cores
+    physical_cores: tuple[machine.PhysicalCore, ...]
     memory: machine.Memory
     nodes: tuple[machine.NumaNode, ...]
     huge_pages: str  # the system's setting
@@ -87,8 +91,7 @@ def _advice(cores: machine.Cores, huge_pages: str, features: frozenset[str], loa
 def _measure(variant: str, cores: machine.Cores, memory: machine.Memory, load: float) -> MachineSpeeds:
     backend = Backend(variant, cores.usable)
     buffer_bytes = min(MOST_BUFFER_BYTES, memory.limit_bytes // 8)
-    buffer = huge_empty(buffer_bytes)
-    buffer[::4096] = 1  # untouched pages would all be the same page of zeros
+    buffer = touched(buffer_bytes)
     bf16 = best_peak(backend, PeakKind.BF16_MATRIX) if variant == "amx" else None
     return MachineSpeeds(
         threads=cores.usable,
@@ -98,6 +101,7 @@ def _measure(variant: str, cores: machine.Cores, memory: machine.Memory, load: f
         int8_operations_per_second=best_peak(backend, PeakKind.INT8),
         float32_operations_per_second=best_peak(backend, PeakKind.FLOAT),
         bfloat16_operations_per_second=bf16,
+        nodes=node_bandwidths(variant, cores.usable, machine.nodes(), machine.physical_cores(), buffer_bytes),
     )
 
 
@@ -111,6 +115,7 @@ def examine(measure: bool) -> Report:
         variant=variant,
         reason=_reason(variant),
         cores=cores,
+        physical_cores=machine.physical_cores(),
         memory=memory,
         nodes=machine.nodes(),
         huge_pages=huge_pages,
@@ -125,6 +130,14 @@ def _cores_line(cores: machine.Cores) -> str:
         f"[bold]{cores.usable}[/bold] usable ({cores.online} processors, {cores.allowed} allowed, "
         f"{cores.physical} physical, {quota})"
     )
+
+
+def _physical_line(cores: tuple[machine.PhysicalCore, ...]) -> str:
+    sockets, threads = {core.socket for core in cores}, sorted({len(core.cpus) for core in cores})
+    slow = sum(not core.is_fast for core in cores)
+    kinds = f" ({len(cores) - slow} fast, {slow} slow)" if slow else ""
+    where = f"{len(sockets)} socket{'s' * (len(sockets) > 1)}"
+    return f"{len(cores)}{kinds} on {where}, {' or '.join(map(str, threads))} processor{'s' * (threads[-1] > 1)} each"
 
 
 def _memory_line(memory: machine.Memory) -> str:
@@ -143,8 +156,11 @@ def _measured_rows(measured: MachineSpeeds) -> list[tuple[str, str]]:
     if measured.bfloat16_operations_per_second is not None:
         rows.append(("bfloat16 peak", f"{measured.bfloat16_operations_per_second / 1e12:.2f} TFLOPS"))
     threads = "1 thread" if measured.threads == 1 else f"{measured.threads} threads"
-    with_threads = [(name, f"{value} with {threads}") for name, value in rows]
-    return [*with_threads, ("Limit of decoding", _decode_limit(measured.read_bytes_per_second))]
+    rows = [(name, f"{value} with {threads}") for name, value in rows]
+    if measured.nodes:
+        by_node = groupby(measured.nodes, key=lambda read: read.cores_node)
+        rows.append(("Node reads node", "\n".join(_bandwidth_line(list(reads)) for _, reads in by_node)))
+    return [*rows, ("Limit of decoding", _decode_limit(measured.read_bytes_per_second))]
 
 
 def _decode_limit(bandwidth: float) -> str:
@@ -153,26 +169,41 @@ def _decode_limit(bandwidth: float) -> str:
     return f"{rates} (a file's bytes; of a mixture of experts, those that a token reads)"
 
 
-def _node_line(node: machine.NumaNode) -> str:
+def _runs(cpus: tuple[int, ...]) -> str:
     runs: list[list[int]] = []
-    for cpu in node.cpus:
+    for cpu in cpus:
         if runs and cpu == runs[-1][-1] + 1:
             runs[-1].append(cpu)
         else:
             runs.append([cpu])
-    cpus = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"node {node.number}: processors {cpus or 'none'}"
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "none"
+
+
+def _node_line(node: machine.NumaNode, cores: tuple[machine.PhysicalCore, ...]) -> str:
+    allowed = "" if node.memory_allowed else ", not allowed"
+    return (
+        f"node {node.number}: processors {_runs(node.cpus)} ({len(node.cores(cores))} cores allowed); "
+        f"{node.memory_bytes / GIB:.1f} GiB{allowed}; distances {', '.join(map(str, node.distances)) or 'unknown'}"
+    )
+
+
+def _bandwidth_line(reads: list[NodeBandwidth]) -> str:
+    """What the cores of one node read."""
+    speeds = ", ".join(f"{read.read_bytes_per_second / 1e9:.1f} GB/s from node {read.memory_node}" for read in reads)
+    return f"node {reads[0].cores_node} ({reads[0].threads} threads): {speeds}"
 
 
 def _rows(report: Report) -> list[tuple[str, str]]:
     sets = [name if there else f"[dim]no {name}[/dim]" for name, there in report.features.items()]
+    nodes = [_node_line(node, report.physical_cores) for node in report.nodes]
     return [
         ("Processor", report.cpu),
         ("Instruction sets", " · ".join(sets)),
         ("Variant", f"[bold]{report.variant}[/bold] ({report.reason})"),
         ("Cores", _cores_line(report.cores)),
+        *([("Physical cores", _physical_line(report.physical_cores))] if report.physical_cores else []),
         ("Memory", _memory_line(report.memory)),
-        ("NUMA nodes", "\n".join(map(_node_line, report.nodes)) or "not told by the kernel"),
+        ("NUMA nodes", "\n".join(nodes) or "not told by the kernel"),
         ("Huge pages", report.huge_pages),
         *(_measured_rows(report.measured) if report.measured else []),
     ]

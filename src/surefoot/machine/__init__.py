@@ -2,12 +2,21 @@
 
 from surefoot.machine.cgroups import throttled_s
 from surefoot.machine.limits import Cores, Memory, cores, free_addresses, memory, usable_cores, used_bytes
-from surefoot.machine.topology import NumaNode, architecture, cpu_model, huge_pages, nodes
+from surefoot.machine.topology import (
+    NumaNode,
+    PhysicalCore,
+    architecture,
+    cpu_model,
+    huge_pages,
+    nodes,
+    physical_cores,
+)
 
 __all__ = [
     "Cores",
     "Memory",
     "NumaNode",
+    "PhysicalCore",
     "architecture",
     "cores",
     "cpu_model",
@@ -15,6 +24,7 @@ __all__ = [
     "huge_pages",
     "memory",
     "nodes",
+    "physical_cores",
     "throttled_s",
     "usable_cores",
     "used_bytes",

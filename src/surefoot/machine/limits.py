@@ -8,7 +8,8 @@ from pathlib import Path
 
 from surefoot.machine.apple import mac
 from surefoot.machine.cgroups import cpu_quota, memory_limit_bytes
-from surefoot.machine.files import ROOT, read_table, read_text
+from surefoot.machine.files import ROOT, read_table
+from surefoot.machine.topology import physical_cores
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,12 @@ class Memory:
         return min(self.total_bytes, self.cgroup_bytes or self.total_bytes)
 
 
-def _num_physical(root: Path, cpus: set[int]) -> int:
-    """Number of distinct cores among the processors; one each if the machine does not say."""
-    folder = root / "sys/devices/system/cpu"
-    siblings = {cpu: read_text(folder / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
-    return len({known or str(cpu) for cpu, known in siblings.items()})
-
-
 def cores(root: Path = ROOT) -> Cores:
     if sys.platform == "darwin":
         online = os.cpu_count() or 1
         return Cores(online, online, mac().fast_cores or online, None)
     allowed = os.sched_getaffinity(0)
-    return Cores(os.cpu_count() or len(allowed), len(allowed), _num_physical(root, allowed), cpu_quota(root))
+    return Cores(os.cpu_count() or len(allowed), len(allowed), len(physical_cores(root)), cpu_quota(root))
 
 
 def memory(root: Path = ROOT) -> Memory:

@@ -70,7 +70,7 @@ def load_library(variant: str) -> CDLL:
     lib.sf_args_bytes.restype = c_int64
     lib.sf_error.argtypes = [c_int32]
     lib.sf_error.restype = c_char_p
-    lib.sf_open.argtypes = [c_int32]
+    lib.sf_open.argtypes = [c_int32, POINTER(c_int32)]
     lib.sf_open.restype = c_void_p
     lib.sf_close.argtypes = [c_void_p]
     lib.sf_close.restype = None
@@ -133,7 +133,7 @@ class Backend:
         self.threads = threads or usable_cores()
         self._lib = load_library(self.variant)
         self._ops = {name: self._op(name, struct) for name, struct in abi.OPERATIONS.items()}
-        self._context = self._lib.sf_open(self.threads)
+        self._context = self._lib.sf_open(self.threads, None)
         if not self._context:
             raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
         self._recording: Program | None = None
