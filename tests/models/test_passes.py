@@ -7,6 +7,8 @@ from surefoot.models import ENCODERS, FAMILIES
 from surefoot.ops import Backend
 from tests.models import tiny
 
+# Latent attention, and streams side by side, have arguments that are no multiples of the rows.
+SHAPE_BY_SHAPE = ("deepseek_v2", "gemma3n", "kimi_linear", "mistral4")
 decoders = pytest.mark.parametrize("name", sorted({*FAMILIES} - set(ENCODERS)))
 
 
@@ -15,7 +17,7 @@ def test_recorded_once(backend: Backend, name: str) -> None:
     runner = tiny.make_runner(backend, tiny.make_model(backend, name)).runner
     runner.prepare(64, 8, 8)
     assert runner._passes is not None
-    assert bool(runner._passes._programs) == (name != "deepseek_v2")
+    assert bool(runner._passes._programs) == (name not in SHAPE_BY_SHAPE)
     assert runner._passes.capacity == (64, 8, 8)
 
 

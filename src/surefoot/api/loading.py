@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.api.opening import OpenModel, open_model
+from surefoot.api.opening import OpenModel, chosen_format, open_model
 from surefoot.formats import to_format
 from surefoot.models import Model, ModelConfig, load, read_config
 from surefoot.ops import Backend
@@ -41,9 +41,10 @@ def load_model(
     fits: Fits | None = None,
 ) -> Loaded:
     """Load a model. cache: of packed weights, or its folder. backend: an existing backend to use. fits: see `Fits`."""
-    fmt = to_format(float_format)
     opened = open_model(path)
     location, checkpoint = opened.path, opened.checkpoint
+    float_format = chosen_format(float_format, checkpoint.metadata)
+    fmt = to_format(float_format)
     check_memory(location, checkpoint, fmt, threads or machine.usable_cores())
     with ThreadPoolExecutor(1) as text_thread:  # concurrent with packing, which is native work and releases the GIL
         texts = text_thread.submit(opened.load_text)

@@ -20,7 +20,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     moe = MoeConfig(
         Router(gguf.need("expert_used_count"), normalise=True),
         gguf.get("leading_dense_block_count", 0),
-        gguf.get("expert_shared_count", 0) > 0,
+        shared=gguf.get("expert_shared_count", 0) > 0,
     )
     return replace(gguf_config(checkpoint, FAMILY, "neighbours"), moe=moe)
 
@@ -32,4 +32,4 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
         raise ValueError("ERNIE 4.5 in which later layers have no experts is not supported")
     router = Router(hf.get("moe_k") or need(hf, "num_experts_per_tok"), normalise=True)
     shared = hf.get("moe_num_shared_experts", 0) > 0
-    return replace(config, moe=MoeConfig(router, hf.get("moe_layer_start_index") or 0, shared))
+    return replace(config, moe=MoeConfig(router, hf.get("moe_layer_start_index") or 0, shared=shared))
