@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from surefoot import machine
 from surefoot.formats import W4_WIDE, W8_GROUPED, round_to
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
@@ -62,7 +63,11 @@ class OutlineCheckpoint:
         return [[form.outline()] * num_experts for form in self._forms(names, float_format, self._packing(backend))]
 
     def _packing(self, backend: Backend) -> Packing:
-        return choose_packing(self._wide_bytes, self._host or Host(backend.variant))
+        return choose_packing(self._wide_bytes, self._host or Host(backend.variant, self._memory_bytes))
+
+    @cached_property
+    def _memory_bytes(self) -> int:
+        return machine.memory().limit_bytes
 
     @cached_property
     def _wide_bytes(self) -> int:

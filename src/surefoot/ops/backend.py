@@ -133,6 +133,7 @@ class Backend:
         self.threads = threads or usable_cores()
         self._lib = load_library(self.variant)
         self._ops = {name: self._op(name, struct) for name, struct in abi.OPERATIONS.items()}
+        self._process = os.getpid()
         self._context = self._lib.sf_open(self.threads, None)
         if not self._context:
             raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
@@ -192,9 +193,10 @@ class Backend:
             self._recording = previous
 
     def close(self) -> None:
-        if self._context:
+        """End the threads. They are not among those of a forked child, which only forgets them."""
+        if self._context and self._process == os.getpid():
             self._lib.sf_close(self._context)
-            self._context = None
+        self._context = None
 
     def __del__(self) -> None:
         if getattr(self, "_context", None):

@@ -50,7 +50,11 @@ class GgufFile:
 
     def packing(self, variant: str | None = None) -> Packing:
         """How weights are packed for this variant; by default for that which this machine would choose."""
-        return choose_packing(self._wide_bytes, Host(variant))
+        return choose_packing(self._wide_bytes, Host(variant, self._memory_bytes))
+
+    @cached_property
+    def _memory_bytes(self) -> int:
+        return machine.memory().limit_bytes
 
     @cached_property
     def _wide_bytes(self) -> int:
