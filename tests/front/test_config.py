@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from surefoot.api.footprint import ModelOptions
-from surefoot.front.catalog import Catalog, model_named_in
+from surefoot.front.catalog import Catalog
 from surefoot.front.config import (
+    FrontConfig,
     FrontConfigError,
     ModelEntry,
     check_names,
     read_config_file,
 )
 from surefoot.front.model_process import option_words
+from surefoot.front.routing import AskedFor
 from surefoot.server.access.shares import ANYONE, Caller
 from surefoot.server.errors import ApiError
 
@@ -75,7 +77,7 @@ def test_faults_are_named(tmp_path: Path, text: str, complaint: str) -> None:
 
 def test_names_are_unique() -> None:
     with pytest.raises(FrontConfigError, match="two models have the name 'b'"):
-        check_names([ModelEntry("a", "x", aliases=("b",)), ModelEntry("b", "y")])
+        check_names(FrontConfig((ModelEntry("a", "x", aliases=("b",)), ModelEntry("b", "y"))))
 
 
 def test_options_as_words() -> None:
@@ -121,4 +123,4 @@ def test_not_found() -> None:
     [(b'{"model": "a"}', "a"), (b'{"name": "a"}', "a"), (b"{", None), (b"[]", None), (b'{"model": 5}', None)],
 )
 def test_model_named_in_a_body(body: bytes, name: str | None) -> None:
-    assert model_named_in(body) == name
+    assert AskedFor.in_body(body).model == name

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from surefoot import __version__
+from surefoot.api import LLM, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import showing
@@ -25,6 +26,8 @@ from surefoot.evaluate.compare import EvaluatedModel, compare
 from surefoot.evaluate.compare import as_json as comparison_as_json
 from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine, open_model
 from surefoot.evaluate.llama_cpp import LlamaCpp
+from surefoot.evaluate.route import as_json as route_as_json
+from surefoot.evaluate.route import calibrate, read_examples, try_model
 from surefoot.evaluate.speed import load_served, measure_served
 from surefoot.evaluate.verdict import verdicts
 from surefoot.evaluate.windows import read_prompts
@@ -160,6 +163,59 @@ def compare_models(
         typer.echo(json.dumps(facts, indent=2))
     else:
         Console().print(*page.tables(comparison), *map(escape, verdicts(comparison)), sep="\n")
+
+
+class Match(StrEnum):
+    """How an answer is compared with the right one."""
+
+    CONTAINS = "contains"
+    EXACT = "exact"
+    NUMBER = "number"
+    JSON = "json"
+
+
+@evaluate.command("route")
+def calibrate_route(
+    small: options.Model,
+    large: Annotated[Path, typer.Argument(help="The larger model.", show_default=False)],
+    examples: Annotated[
+        Path, typer.Option(help="Lines of JSON: prompt or messages, and answer.", exists=True, dir_okay=False)
+    ],
+    match: Annotated[
+        Match, typer.Option(help="An answer is right if it contains the example's answer, is the same, ends with the "
+                            "same number, or has the same JSON.")
+    ] = Match.CONTAINS,
+    tokens: Annotated[int, typer.Option(min=1, max=256, help="First tokens of an answer that are looked at.")] = 24,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 128,
+    most_lost: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of right answers that may be lost beside the larger model alone.")
+    ] = 0.01,
+    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    float_format: options.Format = "auto",
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+) -> None:  # fmt: skip
+    """Find the bound from which a small model's answers are good enough for a route, on your own examples."""
+    with exit_on_error():
+        listed = read_examples(examples)
+        paths = [find_model(str(model)) for model in (small, large)]
+        served = [load_served(str(path), float_format, variant, threads) for path in paths]
+        speeds = measure_served(served, served[0].tokenizer.encode(str(listed[0].messages)))
+        for llm in served:
+            llm.close()
+        del served
+        params = SamplingParams(temperature=0, seed=0, max_tokens=max_tokens)
+        trials = []
+        for path, speed in zip(paths, speeds, strict=True):
+            llm = LLM(path, float_format=float_format, variant=variant, threads=threads)
+            trials.append(try_model(llm, speed, listed, match.value, params, tokens))
+            llm.close()
+        found = calibrate(trials[0], trials[1], most_lost)
+    if as_json_:
+        typer.echo(json.dumps(route_as_json(found), indent=2))
+    else:
+        Console().print(page.route_table(found))
+        typer.echo(f"sure = {{tokens = {tokens}, mean-logprob = {found.chosen.bound:g}}}")
 
 
 def _origin(backend: Backend) -> page.Origin:

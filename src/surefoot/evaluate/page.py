@@ -11,6 +11,7 @@ from surefoot.charts.lines import Axes, Series
 from surefoot.charts.page import document, figure, html_table
 from surefoot.evaluate.compare import ComparedModel, Comparison
 from surefoot.evaluate.perplexity import PerplexityResults
+from surefoot.evaluate.route import Calibration
 from surefoot.evaluate.scores import Fidelity
 from surefoot.evaluate.speed import NEW_TOKENS, PROMPT_TOKENS, ROUNDS, ServedSpeed
 from surefoot.evaluate.verdict import verdicts
@@ -93,6 +94,25 @@ def perplexity_table(results: PerplexityResults) -> Table:
     if results.reference:
         caption += f". KL in nats from {results.reference}; flips: its likeliest token is another"
     return _table(("", "perplexity", "beside", *DIVERGENCE), cells, caption)
+
+
+def route_table(found: Calibration) -> Table:
+    curve = [found.curve[len(found.curve) * part // 4] for part in (3, 2, 1)]
+    rows = [
+        ("small alone", found.small), ("large alone", found.large),
+        *((f"cascade at {outcome.bound:g}", outcome) for outcome in curve),
+        (f"chosen: {found.chosen.bound:g}", found.chosen),
+    ]  # fmt: skip
+    cells = [
+        [name, f"{o.small_share:.0%}", f"{o.quality:.1%}", f"{o.random_quality:.1%}", f"{o.seconds:.2f} s"]
+        for name, o in rows
+    ]
+    caption = (
+        f"{found.num_examples} examples. At random: right answers if the model were drawn, in the same time an "
+        "example. The chosen bound was chosen on one half of the examples; its line is about the other half. Times are "
+        "predicted from the models' measured speeds, one request at a time"
+    )
+    return _table(("", "by small", "right", "at random", "time"), cells, caption)
 
 
 def _table(columns: Sequence[str], cells: list[list[str]], caption: str) -> Table:

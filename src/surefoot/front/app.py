@@ -55,7 +55,7 @@ class FrontParts:
 
 def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
     """state: None if there is no folder for files and batches."""
-    requests = ModelRequests(parts.catalog, parts.pool, parts.admission)
+    requests = ModelRequests(parts.catalog, parts.pool, parts.admission, parts.metrics.count_routed)
     files, batches = open_batches(requests.answer_line, keys, state, NUM_BATCH_SLOTS, parts.settings)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=_lifespan(parts, keys, batches))
     app.state.body_work = requests.body_work

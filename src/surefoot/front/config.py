@@ -12,21 +12,25 @@ draft = "qwen3:0.6b"
 keep-alive = "30m"             # unloaded after this time without requests; default: when memory is needed
 pinned = true
 users = ["alice", "ops"]       # users or names of keys; default: all users
+
+[[route]] is described in `front/routing.py`.
 """
 
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from surefoot.api.footprint import ModelOptions
+from surefoot.front.routing import Route, Rule
 from surefoot.machine.sizes import duration_s, size_bytes
+from surefoot.server.access.sure_check import SureRule
 from surefoot.server.errors import first_fault
 
+MOST_MODELS = 8  # of a route
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
 Size = Annotated[
     int, BeforeValidator(lambda given: size_bytes(given) if isinstance(given, str) else given), Field(ge=1)
@@ -67,6 +71,7 @@ class FrontConfig:
     models: tuple[ModelEntry, ...]
     memory_bytes: int | None = None  # None: the limit of the machine or its cgroup
     max_wait_s: float | None = None
+    routes: tuple[Route, ...] = ()
 
 
 class _Table(BaseModel):
@@ -112,8 +117,43 @@ class ModelTable(_Table):
         )  # fmt: skip
 
 
+class RuleTable(_Table):
+    model: Name
+    longer_than: Size | None = None
+    tools: bool | None = None
+    schema_: Annotated[bool | None, Field(alias="schema")] = None
+    users: list[str] = []
+    headers: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _has_condition(self) -> "RuleTable":
+        if self.model_fields_set <= {"model"}:
+            raise ValueError("give a condition: longer-than, tools, schema, users or headers")
+        return self
+
+    def rule(self) -> Rule:
+        return Rule(self.model, self.longer_than, self.tools, self.schema_, tuple(self.users), self.headers)
+
+
+class RouteTable(_Table):
+    name: Name
+    models: Annotated[list[Name], Field(min_length=1, max_length=MOST_MODELS)]
+    sure: SureRule | None = None
+    rule: list[RuleTable] = []
+
+    @model_validator(mode="after")
+    def _has_bound(self) -> "RouteTable":
+        if (self.sure is None) != (len(self.models) == 1):
+            raise ValueError("`sure` says when a model before the last one answers: give it if there are several")
+        return self
+
+    def route(self) -> Route:
+        return Route(self.name, tuple(self.models), self.sure, tuple(table.rule() for table in self.rule))
+
+
 class ConfigTables(_Table):
     model: Annotated[list[ModelTable], Field(min_length=1)]
+    route: list[RouteTable] = []
     memory: Size | None = None
     max_wait: Duration | None = None
 
@@ -130,10 +170,15 @@ def read_config_file(path: Path) -> ConfigTables:
         raise FrontConfigError(f"{path}: {first_fault(error.errors())}") from error
 
 
-def check_names(models: Sequence[ModelEntry]) -> None:
-    """Raises FrontConfigError if two models have a name in common."""
-    names = Counter(name for entry in models for name in dict.fromkeys(entry.names))
+def check_names(config: FrontConfig) -> None:
+    """Raises FrontConfigError if two models have a name in common, or a route leads to no model."""
+    names = Counter(name for entry in config.models for name in dict.fromkeys(entry.names))
+    names.update(route.name for route in config.routes)
+    own = {entry.name for entry in config.models}
+    for route in config.routes:
+        if missing := sorted(route.targets - own):
+            raise FrontConfigError(f"the route {route.name!r} leads to {missing[0]!r}, which is no model's name")
     if doubles := [name for name, count in names.items() if count > 1]:
         raise FrontConfigError(
-            f"two models have the name {doubles[0]!r}: give each model its own `name` in a file for --config"
+            f"two models or routes have the name {doubles[0]!r}: give each its own `name` in a file for --config"
         )

@@ -65,6 +65,14 @@ class FrontMetrics:
             registry=self._registry,
         )  # fmt: skip
 
+        self._routed = Counter(
+            "surefoot:routed_requests", "Answers to requests for a route, by the model that gave them and why",
+            ["route", "model_name", "why"], registry=self._registry,
+        )  # fmt: skip
+
+    def count_routed(self, route: str, model: str, why: str) -> None:
+        self._routed.labels(route, model, why).inc()
+
     def refuse(self, status: int) -> None:
         self._refused.labels(NO_MODEL, str(status)).inc()
 

@@ -9,20 +9,22 @@ from functools import partial
 from typing import Any
 
 import httpx2
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from surefoot.front.catalog import Catalog, model_named_in
+from surefoot.front.catalog import Catalog
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
+from surefoot.front.routing import RESUMED_HEADER, ROUTE_HEADER, AskedFor, RoutedReplies, RoutePlan
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
 from surefoot.server.access.gate import check_admin
 from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Admission, Caller, asking_user
+from surefoot.server.access.sure_check import RULE_HEADER, SureRule
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import check_line
 from surefoot.server.bodies import BodyWork, ClientGone, read_body, unless_gone
@@ -31,6 +33,7 @@ from surefoot.server.errors import ApiError
 # What the front has checked, and what only it may say.
 OWN_HEADERS = (
     b"authorization", b"x-api-key", b"origin", HEADER.encode(), CALLER_HEADER.encode(), PATIENT_HEADER.encode(),
+    RULE_HEADER.encode(), ROUTE_HEADER.encode(),
 )  # fmt: skip
 REPLY_HEADERS = (HEADER.encode(), ANTHROPIC_HEADER.encode())  # the front adds them itself
 PASSING = (429, 503, 504)  # a line of a batch is tried again
@@ -46,17 +49,29 @@ class ModelRequests:
     catalog: Catalog
     pool: ModelPool
     admission: Admission
+    count_routed: Callable[[str, str, str], None]  # route, model, why it answered
     body_work: BodyWork = field(default_factory=BodyWork)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["state"]["caller"]
         body = await read_body(receive)
         asking_user.set(caller.user)
-        named = await self.body_work.run(len(body), partial(model_named_in, body))
-        name = self.catalog.find(named, caller).name
-        request = trusted_request(scope, body)
+        asked = await self.body_work.run(len(body), partial(AskedFor.in_body, body))
+        plan = self.catalog.plan(scope["path"], asked, caller, Headers(scope=scope))
         with self.admission.admit(caller), suppress(ClientGone):
-            await unless_gone(receive, self._answer(name, scope, request, send))
+            await unless_gone(receive, self._answer_by(plan, scope, trusted_request(scope, body), send))
+
+    async def _answer_by(self, plan: RoutePlan, scope: Scope, request: ProxiedRequest, send: Send) -> None:
+        replies = RoutedReplies(plan, RESUMED_HEADER in Headers(scope=scope))
+        for model in plan.models:
+            receiver = replies.receiver(model, send)
+            await self._answer(model, scope, request.with_headers(rule_header(plan.rule_for(model))), receiver)
+            if not receiver.has_declined:
+                return self._count(plan, model)
+
+    def _count(self, plan: RoutePlan, model: str) -> None:
+        if plan.route:
+            self.count_routed(plan.route, model, plan.why_of(model))
 
     async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send) -> None:
         try:
@@ -74,12 +89,18 @@ class ModelRequests:
     async def answer_line(self, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
         """Status and body of the answer to a line of a batch. Raises ApiError if it may be tried again."""
         url, given = check_line(line)
-        named = given.get("model")
-        name = self.catalog.find(named if isinstance(named, str) else None, context.caller).name
+        asked = AskedFor.of(given, len(json.dumps(given)))
+        plan = self.catalog.plan(url, asked, context.caller, Headers())
+        replies = RoutedReplies(plan, is_resumed=False)
         headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
         with self.admission.admit(context.caller):
-            async with asking(self.pool, name, context.caller) as process:
-                reply = await process.client.post(url, json=_seeded(url, given, line), headers=headers)
+            for model in plan.models:
+                own = [*headers, *rule_header(plan.rule_for(model))]
+                async with asking(self.pool, model, context.caller) as process:
+                    reply = await process.client.post(url, json=_seeded(url, given, line), headers=own)
+                if not replies.declines(model, reply.status_code, Headers(raw=reply.headers.raw)):
+                    self._count(plan, model)
+                    break
         if reply.status_code in PASSING:
             raise ApiError(503, "the model is busy", headers={"Retry-After": reply.headers.get("retry-after", "1")})
         return reply.status_code, reply.json()
@@ -103,6 +124,10 @@ def trusted_request(scope: Scope, body: bytes) -> ProxiedRequest:
 
 def trusted_headers(caller: Caller) -> list[tuple[bytes, bytes]]:
     return [(CALLER_HEADER.encode(), caller_header(caller).encode()), (HEADER.encode(), current_id().encode())]
+
+
+def rule_header(rule: SureRule | None) -> list[tuple[bytes, bytes]]:
+    return [] if rule is None else [(RULE_HEADER.encode(), rule.model_dump_json(by_alias=True).encode())]
 
 
 def _seeded(url: str, given: Mapping[str, Any], line: BatchLine) -> dict[str, Any]:

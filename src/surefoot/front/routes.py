@@ -23,10 +23,14 @@ class PooledModels:
     headers: Mapping[str, ShownModel]  # what is known of each from its file's header
 
     def of(self, caller: Caller) -> Sequence[ShownModel]:
-        return [self._shown(entry) for entry in self.catalog.of(caller)]
+        models = [self._shown(entry) for entry in self.catalog.of(caller)]
+        return models + [self.find(route.name, caller) for route in self.catalog.routes_of(caller)]
 
     def find(self, name: str, caller: Caller) -> ShownModel:
-        return self._shown(self.catalog.find(name, caller))
+        """A route is shown by its own name, as its first model."""
+        shown = self._shown(self.catalog.find(name, caller))
+        routes = {route.name for route in self.catalog.routes_of(caller)}
+        return replace(shown, names=[name]) if name in routes else shown
 
     def _shown(self, entry: ModelEntry) -> ShownModel:
         resident = self.pool.policy.residents[entry.name]

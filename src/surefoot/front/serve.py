@@ -23,6 +23,7 @@ from surefoot.front.pool import MIB, ModelPool
 from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import PooledModels
+from surefoot.front.routing import Route, models_of
 from surefoot.models import read_config
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
@@ -92,7 +93,7 @@ def serve_many(
     """Run until the server is told to end and has drained. words: options of `surefoot serve` for every model's
     process. open_state: called once all models have been found. num_cores: that they share. tell: prints a line of the
     banner, and one for each load and unload."""
-    check_names(config.models)
+    check_names(config)
     if keys is None and any(entry.users for entry in config.models):
         raise ValueError("`users` of a model needs API keys: give --keys, or remove `users`")
     plans = [plan_model(entry, variant) for entry in config.models]
@@ -102,14 +103,22 @@ def serve_many(
         tell(line)
     with sockets_folder() as folder:
         launcher = ProcessLauncher(folder, tuple(words), _charger(keys))
-        pool = ModelPool({plan.entry.name: plan.entry for plan in plans}, policy, launcher, num_cores, tell)
+        pool = ModelPool(_with_routes(plans, config.routes), policy, launcher, num_cores, tell)
         door = Door.open(settings, keys)
-        parts = _parts(plans, door.settings, pool)
+        parts = _parts(plans, config.routes, door.settings, pool)
         door.serve(make_front_app(parts, keys, open_state()), FrontServer(parts, keys, tell), sockets)
 
 
-def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:
-    catalog = Catalog([plan.entry for plan in plans], settings.any_model_name)
+def _with_routes(plans: Sequence[PlannedModel], routes: Sequence[Route]) -> dict[str, ModelEntry]:
+    """The models, which know the names of routes that lead to them: requests name those."""
+    more, entries = models_of(routes), [plan.entry for plan in plans]
+    return {e.name: replace(e, aliases=(*e.aliases, *more.get(e.name, ()))) for e in entries}
+
+
+def _parts(
+    plans: Sequence[PlannedModel], routes: Sequence[Route], settings: ServerSettings, pool: ModelPool
+) -> FrontParts:
+    catalog = Catalog([plan.entry for plan in plans], settings.any_model_name, routes)
     logs = RequestLogs.open(settings)
     lists = PooledModels(catalog, pool, {plan.entry.name: plan.shown() for plan in plans})
     return FrontParts(settings, catalog, pool, Admission(settings.max_queue), FrontMetrics(pool), lists, logs)

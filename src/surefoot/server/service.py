@@ -5,8 +5,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from surefoot.server.access.gate import shutting_down
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.access.shares import Admission, Caller, Ticket, Turns
+from surefoot.server.access.sure_check import UNSURE, SureCheck
 from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.metrics import EndedRequest, Metrics, PhaseTimes, RecentRequests, watch_engine
@@ -120,7 +121,7 @@ class Service:
             Request(
                 id=uuid.uuid4().hex,
                 prompt=tuple(prompt),
-                params=own,
+                params=own if context.sure is None else context.sure.scored(own),
                 user=caller.user,
                 priority=caller.priority,
                 weight=caller.weight,
@@ -148,6 +149,8 @@ class Service:
             # must not depend on what this server was asked before.
             if caller.key and pooling is None and len(prompts) == 1 and not (is_patient or context.forwarded):
                 run.departure = self.recent_prompts.add(caller.namespace, prompts[0])
+            if context.sure is not None and not any(position.counts):  # else it was sure when the stream began
+                await run.check_sure(context.sure)
         except ValueError as error:
             run.close()
             raise bad_request(str(error)) from error
@@ -251,6 +254,7 @@ class RequestRun:
     notices: tuple[str, ...] = ()  # parts of the request that were not honoured
     departure: Departure | None = None  # from the user's earlier prompts
     end: str = "refused"
+    _early: list[Piece] = field(default_factory=list)  # read before the reply began
     _progress: PromptProgress | None = None
     _is_open: bool = True
 
@@ -258,8 +262,27 @@ class RequestRun:
     def caller(self) -> Caller:
         return self.ticket.caller
 
+    async def check_sure(self, check: SureCheck) -> None:
+        """Wait for the first tokens. Raises ApiError if the model is not sure of them."""
+        async with aclosing(self._arriving()) as pieces:
+            async for piece in pieces:
+                self._early.append(piece)
+                check.take(piece)
+                if check.is_decided(len(self.position.counts)):
+                    break
+        self.end = UNSURE
+        check.decide()
+        self.end = "abandoned"
+
     async def pieces(self) -> AsyncIterator[Piece]:
         """Pieces of all answers as they come. Raises ApiError if an answer does not end by itself."""
+        sure = self.context.sure
+        for piece in self._early:
+            yield piece if sure is None else sure.shown(piece)
+        async for piece in self._arriving():
+            yield piece if sure is None else sure.shown(piece)
+
+    async def _arriving(self) -> AsyncGenerator[Piece]:
         assert self.stream is not None
         self.end = "abandoned"
         try:
@@ -302,7 +325,8 @@ class RequestRun:
         async for _ in self.pieces():
             pass
         assert self.stream is not None
-        return await self.stream.outputs()
+        outputs, sure = await self.stream.outputs(), self.context.sure
+        return outputs if sure is None else list(map(sure.shown_output, outputs))
 
     @property
     def more_usage(self) -> dict[str, Any]:

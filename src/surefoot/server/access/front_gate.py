@@ -1,4 +1,5 @@
-"""Requests that come from the front process, which has checked them: headers name the caller, and lines of batches.
+"""Requests that come from the front process, which has checked them: headers name the caller, lines of batches, and
+whether the model must be sure of its answer.
 
 The headers are trusted because only the front process can connect: the server listens on a socket in a folder that no
 other user may enter. The front drops headers of these names from what clients send.
@@ -12,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from surefoot.server.access.shares import ANYONE, Caller
+from surefoot.server.access.sure_check import SureCheck
 
 CALLER_HEADER = "x-surefoot-caller"
 PATIENT_HEADER = "x-surefoot-patient"  # of a line of a batch, for which no client waits: the batch's Unix time
@@ -38,6 +40,8 @@ class FrontGate:
             state = scope.setdefault("state", {})
             state["caller"] = self._caller(headers.get(CALLER_HEADER))
             state["line_created"] = int(headers[PATIENT_HEADER]) if PATIENT_HEADER in headers else None
+            state["sure"] = check = SureCheck.asked(headers)
+            send = send if check is None else check.telling(send)
         await self._app(scope, receive, send)
 
     def _caller(self, header: str | None) -> Caller:

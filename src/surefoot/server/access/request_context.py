@@ -20,6 +20,7 @@ from starlette.requests import Request as HttpRequest
 from surefoot.api.answers import Piece, SentToken
 from surefoot.core import Request
 from surefoot.server.access.shares import Caller
+from surefoot.server.access.sure_check import SureCheck
 from surefoot.server.errors import bad_request
 
 SEED_BITS = 53  # of a drawn seed: JavaScript reads no longer integer exactly
@@ -87,6 +88,7 @@ class RequestContext:
     is_patient: bool = False  # a batch: no client waits for the answer
     deadline_s: float | None = None  # how long it may take; None: as the settings say
     forwarded: Forwarded | None = None  # None: the client itself sent it
+    sure: SureCheck | None = None  # answered only if the model is sure; None: in any case
     arrived: float = field(default_factory=time.monotonic)
     trace: Mapping[str, str] = field(default_factory=dict)  # headers of W3C trace context
     num_body_bytes: int = 0  # length of the JSON that it came as
@@ -102,6 +104,7 @@ class RequestContext:
             created=created,
             is_patient=created is not None or (forwarded is not None and forwarded.is_patient),
             forwarded=forwarded,
+            sure=getattr(http.state, "sure", None),
             trace={name: http.headers[name] for name in TRACE_HEADERS if name in http.headers},
             num_body_bytes=getattr(http.state, "num_body_bytes", 0),
         )

@@ -1,0 +1,179 @@
+"""Names that stand for several models: which of them answers a request, by rules on the request and by a cascade.
+
+[[route]]
+name = "auto"
+models = ["small", "chat"]    # asked in this order; the first that is sure of its answer gives it, else the last
+sure = {tokens = 24, mean-logprob = -0.4}
+
+[[route.rule]]                # the first whose conditions all hold names the only model
+model = "chat"
+tools = true
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Send
+
+from surefoot.server.access.shares import Caller
+from surefoot.server.access.sure_check import SureRule, confidence_in
+from surefoot.server.bodies import parse_json
+from surefoot.server.errors import ApiError
+
+ROUTE_HEADER = "x-surefoot-route"  # of a request: the model to be used; of a reply: which model answered, and why
+RESUMED_HEADER = "last-event-id"
+GENERATING = (
+    "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/infill", "/api/chat", "/api/generate",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AskedFor:
+    """What a body says that decides which model answers it."""
+
+    model: str | None = None
+    num_bytes: int = 0
+    tools: bool = False
+    schema: bool = False
+
+    @classmethod
+    def in_body(cls, body: bytes) -> "AskedFor":
+        """Of a body that is no JSON object nothing is known; its route then says why."""
+        try:
+            given: Any = parse_json(body)
+        except ApiError:
+            given = None
+        return cls.of(given, len(body)) if isinstance(given, dict) else cls(num_bytes=len(body))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], num_bytes: int) -> "AskedFor":
+        name = given.get("model") or given.get("name")  # the latter in Ollama's /api/show
+        return cls(name if isinstance(name, str) else None, num_bytes, bool(given.get("tools")), _has_schema(given))
+
+
+def _has_schema(given: Mapping[str, Any]) -> bool:
+    """In the words of OpenAI's chat, of its responses, of Ollama."""
+    text = given.get("text")
+    formats = (given.get("response_format"), text.get("format") if isinstance(text, dict) else None)
+    typed = any(isinstance(form, dict) and form.get("type") != "text" for form in formats)
+    return typed or bool(given.get("format") or given.get("grammar"))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Conditions on a request, which must all hold, and the model that then answers."""
+
+    model: str
+    longer_than: int | None = None  # bytes of the body
+    tools: bool | None = None
+    schema: bool | None = None
+    users: tuple[str, ...] = ()  # users or names of keys
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def holds(self, asked: AskedFor, caller: Caller, headers: Headers) -> bool:
+        return (
+            (self.longer_than is None or asked.num_bytes > self.longer_than)
+            and (self.tools is None or self.tools == asked.tools)
+            and (self.schema is None or self.schema == asked.schema)
+            and (not self.users or caller.user in self.users or caller.key in self.users)
+            and all(headers.get(name) == value for name, value in self.headers.items())
+        )
+
+
+@dataclass(frozen=True)
+class Route:
+    name: str
+    models: tuple[str, ...]  # at least one
+    sure: SureRule | None = None  # given if there are several
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def targets(self) -> frozenset[str]:
+        return frozenset((*self.models, *(rule.model for rule in self.rules)))
+
+    def plan(self, path: str, asked: AskedFor, caller: Caller, headers: Headers) -> "RoutePlan":
+        """Raises ApiError if a header asks for a model that the route does not have."""
+        if (forced := headers.get(ROUTE_HEADER)) is not None:
+            if forced not in self.targets:
+                known = ", ".join(sorted(self.targets))
+                raise ApiError(400, f"{ROUTE_HEADER}: {self.name!r} has no model {forced[:80]!r}: use one of {known}")
+            return RoutePlan(self.name, (forced,), "asked for")
+        for number, rule in enumerate(self.rules, 1):
+            if rule.holds(asked, caller, headers):
+                return RoutePlan(self.name, (rule.model,), f"rule {number}")
+        if path not in GENERATING:
+            return RoutePlan(self.name, self.models[:1], "first")
+        return RoutePlan(self.name, self.models, "last" if len(self.models) > 1 else "only", self.sure)
+
+
+@dataclass(frozen=True)
+class RoutePlan:
+    """The models to ask for one request, in this order. All but the last may decline."""
+
+    route: str  # empty: the request named a model
+    models: tuple[str, ...]
+    why: str = ""  # the last answers
+    sure: SureRule | None = None
+
+    def why_of(self, model: str) -> str:
+        """Why this model answers."""
+        return "sure" if model != self.models[-1] else self.why
+
+    def rule_for(self, model: str) -> SureRule | None:
+        return self.sure if model != self.models[-1] else None
+
+
+@dataclass
+class RoutedReplies:
+    """Passes on the reply of the first model that does not decline, with a header that says which and why."""
+
+    plan: RoutePlan
+    is_resumed: bool  # a stream that another of the models may have begun
+    scores: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of the models that were asked
+
+    def receiver(self, model: str, send: Send) -> "ReplyReceiver":
+        return ReplyReceiver(self, model, send)
+
+    def declines(self, model: str, status: int, headers: Headers) -> bool:
+        """Whether another model is to be asked."""
+        confidence = confidence_in(headers)
+        if confidence is not None:
+            self.scores[model] = confidence
+        if model == self.plan.models[-1]:
+            return False
+        return not confidence["is_sure"] if confidence is not None else self.is_resumed and status == 400
+
+    def told(self, model: str) -> str:
+        return json.dumps(
+            {"route": self.plan.route, "model": model, "why": self.plan.why_of(model), "scores": self.scores}
+        )
+
+
+@dataclass
+class ReplyReceiver:
+    """An ASGI `send` for the reply of one model."""
+
+    replies: RoutedReplies
+    model: str
+    send: Send
+    has_declined: bool = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and self.replies.plan.route:
+            headers = MutableHeaders(scope=message)
+            self.has_declined = self.replies.declines(self.model, message["status"], headers)
+            headers[ROUTE_HEADER] = self.replies.told(self.model)
+        if not self.has_declined:
+            await self.send(message)
+
+
+def models_of(routes: Sequence[Route]) -> dict[str, list[str]]:
+    """Names of routes by the models that they lead to."""
+    names: dict[str, list[str]] = {}
+    for route in routes:
+        for model in sorted(route.targets):
+            names.setdefault(model, []).append(route.name)
+    return names
