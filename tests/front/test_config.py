@@ -76,7 +76,7 @@ def test_faults_are_named(tmp_path: Path, text: str, complaint: str) -> None:
 
 
 def test_names_are_unique() -> None:
-    with pytest.raises(FrontConfigError, match="two models have the name 'b'"):
+    with pytest.raises(FrontConfigError, match="two models or routes have the name 'b'"):
         check_names(FrontConfig((ModelEntry("a", "x", aliases=("b",)), ModelEntry("b", "y"))))
 
 

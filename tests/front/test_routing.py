@@ -18,7 +18,7 @@ from surefoot.api.answers import Logprob, Piece
 from surefoot.api.confidence import Confidence, sampled_logprobs
 from surefoot.front.catalog import Catalog
 from surefoot.front.config import FrontConfig, FrontConfigError, ModelEntry, check_names, read_config_file
-from surefoot.front.routing import ROUTE_HEADER, AskedFor, Route, RoutePlan, Rule
+from surefoot.front.routing import ROUTE_HEADER, AskedFor, Route, RoutePlan, RouteRule
 from surefoot.server.access.shares import ANYONE, Caller
 from surefoot.server.access.sure_check import RULE_HEADER, SureCheck, SureRule
 from surefoot.server.errors import ApiError
@@ -32,10 +32,10 @@ SURE = SureRule(tokens=4, mean_logprob=-1.0)
 # ---- rules ----
 
 RULES = (
-    Rule("b", tools=True),
-    Rule("c", longer_than=100, schema=False),
-    Rule("c", users=("alice", "key7")),
-    Rule("b", headers={"x-task": "code"}, schema=True),
+    RouteRule("b", tools=True),
+    RouteRule("c", longer_than=100, schema=False),
+    RouteRule("c", users=("alice", "key7")),
+    RouteRule("b", headers={"x-task": "code"}, schema=True),
 )
 ROUTE = Route("auto", ("a", "b"), SURE, RULES)
 
@@ -109,7 +109,7 @@ def test_a_route_in_the_file(tmp_path: Path) -> None:
         MODEL + '[[route]]\nname = "auto"\nmodels = ["a", "b"]\nsure = {tokens = 4, mean-logprob = -1}\n'
         '[[route.rule]]\nmodel = "c"\nlonger-than = "20KB"\nschema = false\nheaders = {x-task = "code"}\n'
     )
-    rule = Rule("c", longer_than=20_000, schema=False, headers={"x-task": "code"})
+    rule = RouteRule("c", longer_than=20_000, schema=False, headers={"x-task": "code"})
     assert [table.route() for table in read_config_file(path).route] == [Route("auto", ("a", "b"), SURE, (rule,))]
 
 
@@ -134,7 +134,7 @@ def test_faults_of_a_route(tmp_path: Path, text: str, complaint: str) -> None:
 def test_a_route_leads_to_models_and_has_a_name_of_its_own() -> None:
     models = (ModelEntry("a", "x"), ModelEntry("auto", "y"))
     with pytest.raises(FrontConfigError, match="leads to 'c', which is no model's name"):
-        check_names(FrontConfig(models, routes=(Route("r", ("a",), rules=(Rule("c", tools=True),)),)))
+        check_names(FrontConfig(models, routes=(Route("r", ("a",), rules=(RouteRule("c", tools=True),)),)))
     with pytest.raises(FrontConfigError, match="have the name 'auto'"):
         check_names(FrontConfig(models, routes=(Route("auto", ("a",)),)))
 

@@ -165,7 +165,7 @@ def compare_models(
         Console().print(*page.tables(comparison), *map(escape, verdicts(comparison)), sep="\n")
 
 
-class Match(StrEnum):
+class AnswerMatch(StrEnum):
     """How an answer is compared with the right one."""
 
     CONTAINS = "contains"
@@ -182,9 +182,10 @@ def calibrate_route(
         Path, typer.Option(help="Lines of JSON: prompt or messages, and answer.", exists=True, dir_okay=False)
     ],
     match: Annotated[
-        Match, typer.Option(help="An answer is right if it contains the example's answer, is the same, ends with the "
-                            "same number, or has the same JSON.")
-    ] = Match.CONTAINS,
+        AnswerMatch,
+        typer.Option(help="What makes an answer right: it contains the known one, is the same, or names the same number "
+                          "last, or the same JSON first."),
+    ] = AnswerMatch.CONTAINS,
     tokens: Annotated[int, typer.Option(min=1, max=256, help="First tokens of an answer that are looked at.")] = 24,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 128,
     most_lost: Annotated[
@@ -215,7 +216,10 @@ def calibrate_route(
         typer.echo(json.dumps(route_as_json(found), indent=2))
     else:
         Console().print(page.route_table(found))
-        typer.echo(f"sure = {{tokens = {tokens}, mean-logprob = {found.chosen.bound:g}}}")
+        typer.echo(
+            f"sure = {{tokens = {tokens}, mean-logprob = {found.chosen.bound:g}}}" if found.pays else
+            "No bound pays: the larger model alone takes no longer, or is right more often than the cascade may lose."
+        )  # fmt: skip
 
 
 def _origin(backend: Backend) -> page.Origin:

@@ -75,7 +75,7 @@ MATCHES: Mapping[str, Callable[[str, str], bool]] = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class AnsweredExample:
     """One model's answer to one example."""
 
     is_right: bool
@@ -86,7 +86,7 @@ class Trial:
 
 def try_model(
     llm: LLM, speed: ServedSpeed, examples: Sequence[Example], match: str, params: SamplingParams, num_first: int
-) -> list[Trial]:
+) -> list[AnsweredExample]:
     """The model's answers, one or many in a step: their bits are the same."""
     outputs = llm.chat([example.messages for example in examples], replace(params, logprobs=0))
     trials = []
@@ -96,12 +96,12 @@ def try_model(
         prompt_s = len(output.prompt_token_ids) / speed.prefill.median
         seconds = (prompt_s + count / speed.decode.median for count in (len(answer.token_ids), confidence.tokens))
         is_right = MATCHES[match](answer.text, example.answer)
-        trials.append(Trial(is_right, confidence.mean_logprob, *seconds))
+        trials.append(AnsweredExample(is_right, confidence.mean_logprob, *seconds))
     return trials
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CascadeOutcome:
     """A cascade at one bound."""
 
     bound: float  # of the mean logprob
@@ -113,54 +113,63 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Calibration:
-    small: Outcome  # alone
-    large: Outcome  # alone
-    curve: Sequence[Outcome]  # of all examples, by bound
-    chosen: Outcome  # on the examples that it was not chosen by
+    small: CascadeOutcome  # alone
+    large: CascadeOutcome  # alone
+    curve: Sequence[CascadeOutcome]  # of all examples, by bound
+    chosen: CascadeOutcome  # on the examples that it was not chosen by
+    large_there: CascadeOutcome  # alone, on the same examples
     num_examples: int
+    most_lost: float  # share of right answers
+
+    @property
+    def pays(self) -> bool:
+        chosen, large = self.chosen, self.large_there
+        return chosen.seconds < large.seconds and chosen.quality >= large.quality - self.most_lost
 
 
-def cascade(small: Sequence[Trial], large: Sequence[Trial], bound: float) -> Outcome:
+def cascade(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], bound: float) -> CascadeOutcome:
     stays = [trial.mean_logprob >= bound for trial in small]
     right = [a.is_right if stay else b.is_right for a, b, stay in zip(small, large, stays, strict=True)]
     seconds = fmean(
         a.seconds if stay else a.seconds_to_decide + b.seconds for a, b, stay in zip(small, large, stays, strict=True)
     )
-    return Outcome(bound, fmean(stays), fmean(right), seconds, _random_quality(small, large, seconds))
+    return CascadeOutcome(bound, fmean(stays), fmean(right), seconds, _random_quality(small, large, seconds))
 
 
-def _random_quality(small: Sequence[Trial], large: Sequence[Trial], seconds: float) -> float:
+def _random_quality(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], seconds: float) -> float:
     cheap, dear = (fmean(trial.seconds for trial in trials) for trials in (small, large))
     share = min(max((seconds - cheap) / (dear - cheap), 0.0), 1.0) if dear > cheap else 0.0
     return (1 - share) * fmean(t.is_right for t in small) + share * fmean(t.is_right for t in large)
 
 
-def alone(small: Sequence[Trial], large: Sequence[Trial], trials: Sequence[Trial], bound: float) -> Outcome:
+def alone(
+    small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], trials: Sequence[AnsweredExample], bound: float
+) -> CascadeOutcome:
     seconds = fmean(trial.seconds for trial in trials)
     quality = fmean(trial.is_right for trial in trials)
-    return Outcome(bound, float(trials is small), quality, seconds, _random_quality(small, large, seconds))
+    return CascadeOutcome(bound, float(trials is small), quality, seconds, _random_quality(small, large, seconds))
 
 
-def choose_bound(small: Sequence[Trial], large: Sequence[Trial], most_lost: float) -> float:
+def choose_bound(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], most_lost: float) -> float:
     """Of the cascades that lose at most this share of right answers beside the large model, the cheapest one's."""
     wanted = fmean(trial.is_right for trial in large) - most_lost
     outcomes = [cascade(small, large, bound) for bound in _bounds(small)]
     return min((o for o in outcomes if o.quality >= wanted), key=lambda o: o.seconds).bound
 
 
-def _bounds(small: Sequence[Trial]) -> list[float]:
+def _bounds(small: Sequence[AnsweredExample]) -> list[float]:
     """Those that tell two examples apart, short enough to be written in a file."""
     return sorted({math.floor(trial.mean_logprob * STEPS) / STEPS for trial in small} | {NEVER})
 
 
-def calibrate(small: Sequence[Trial], large: Sequence[Trial], most_lost: float) -> Calibration:
-    bound = choose_bound(small[::2], large[::2], most_lost)
+def calibrate(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], most_lost: float) -> Calibration:
+    bound, other = choose_bound(small[::2], large[::2], most_lost), large[1::2]
     return Calibration(
         alone(small, large, small, _bounds(small)[0]), alone(small, large, large, NEVER),
         [cascade(small, large, each) for each in _bounds(small)],
-        cascade(small[1::2], large[1::2], bound), len(small),
+        cascade(small[1::2], other, bound), alone(small[1::2], other, other, NEVER), len(small), most_lost,
     )  # fmt: skip
 
 
 def as_json(found: Calibration) -> dict[str, Any]:
-    return asdict(found)
+    return {**asdict(found), "pays": found.pays}

@@ -25,7 +25,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from surefoot.api.footprint import ModelOptions
-from surefoot.front.routing import Route, Rule
+from surefoot.front.routing import Route, RouteRule
 from surefoot.machine.sizes import duration_s, size_bytes
 from surefoot.server.access.sure_check import SureRule
 from surefoot.server.errors import first_fault
@@ -131,8 +131,8 @@ class RuleTable(_Table):
             raise ValueError("give a condition: longer-than, tools, schema, users or headers")
         return self
 
-    def rule(self) -> Rule:
-        return Rule(self.model, self.longer_than, self.tools, self.schema_, tuple(self.users), self.headers)
+    def rule(self) -> RouteRule:
+        return RouteRule(self.model, self.longer_than, self.tools, self.schema_, tuple(self.users), self.headers)
 
 
 class RouteTable(_Table):

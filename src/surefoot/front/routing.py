@@ -63,7 +63,7 @@ def _has_schema(given: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RouteRule:
     """Conditions on a request, which must all hold, and the model that then answers."""
 
     model: str
@@ -88,7 +88,7 @@ class Route:
     name: str
     models: tuple[str, ...]  # at least one
     sure: SureRule | None = None  # given if there are several
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RouteRule, ...] = ()
 
     @property
     def targets(self) -> frozenset[str]:
