@@ -183,8 +183,8 @@ def calibrate_route(
     ],
     match: Annotated[
         AnswerMatch,
-        typer.Option(help="What makes an answer right: it contains the known one, is the same, or names the same number "
-                          "last, or the same JSON first."),
+        typer.Option(help="What makes an answer right: it contains the known one, is the same, or names the same "
+                          "number last, or the same JSON first."),
     ] = AnswerMatch.CONTAINS,
     tokens: Annotated[int, typer.Option(min=1, max=256, help="First tokens of an answer that are looked at.")] = 24,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 128,
