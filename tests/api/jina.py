@@ -52,6 +52,7 @@ class Jina:
         return SimpleNamespace(last_hidden_state=x[None])
 
     def save_pretrained(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.config))
         safetensors.save_file(self.weights, folder / "model.safetensors")
 
@@ -95,7 +96,7 @@ def make(kind: str, vocab_size: int, sizes: dict[str, Any]) -> Jina:
     width, inner = sizes["hidden_size"], sizes["intermediate_size"]
     weights: dict[str, Any] = {}
 
-    def matrix(name: str, rows: int, columns: int, *, bias: bool = True, size: float = 0.12) -> None:
+    def matrix(name: str, rows: int, columns: int, *, bias: bool = True, size: float = 0.08) -> None:
         weights[f"{name}.weight"] = size * torch.randn(rows, columns)
         if bias:
             weights[f"{name}.bias"] = 0.1 * torch.randn(rows)
