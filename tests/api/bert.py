@@ -147,6 +147,8 @@ def save_gguf(folder: Path, kind: str = "bert", *, splits: bool = False) -> Path
     writer.add_layer_norm_eps(1e-5 if kind == "modernbert" else SIZES["layer_norm_eps"])
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType.MEAN)
+    if (types := checkpoint.tensors.get("token_types.weight")) is not None:
+        writer.add_token_type_count(types.shape[0])
     vocabulary = tokenizer().get_vocab(with_added_tokens=True)
     words = sorted(vocabulary, key=vocabulary.__getitem__)
     writer.add_tokenizer_model("bert")

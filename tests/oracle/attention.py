@@ -229,8 +229,9 @@ def attention(
         blocks[:first] = 0  # before the window of every row
         for head in range(cache.kv_heads):
             q_heads = slice(head * group, (head + 1) * group)
-            of_rows = [None if x is None else np.tile(x[q_heads], chunk.stop - chunk.start) for x in (sinks, slopes)]
+            count = chunk.stop - chunk.start
+            row_sinks, row_slopes = (None if x is None else np.tile(x[q_heads], count) for x in (sinks, slopes))
             flat = q[chunk, q_heads].reshape(-1, cache.head_dim)
-            out = attend(flat, positions, length, read(cache, blocks, head), *of_rows, options)
+            out = attend(flat, positions, length, read(cache, blocks, head), row_sinks, row_slopes, options)
             y[chunk, q_heads] = out.reshape(-1, group, cache.value_dim)
     return y

@@ -119,8 +119,8 @@ def _refuse(hf: Json) -> None:
         )
     if hf.get("is_decoder"):
         raise ValueError("BERT as a decoder is not supported: surefoot runs it as an encoder, for embeddings")
-    kinds = ("absolute", "rope") if hf["model_type"] in ROTATING else ("absolute",)
-    kinds += (ALIBI,) if hf["model_type"] == "bert" else ()
+    own = {"bert": (ALIBI,), **dict.fromkeys(ROTATING, ("rope",))}
+    kinds = ("absolute", *own.get(hf["model_type"], ()))
     if (kind := hf.get("position_embedding_type") or "absolute") not in kinds:
         raise ValueError(f"BERT with positions of the kind {kind!r} is not supported: {' and '.join(kinds)} are")
     if (kind := hf.get("feed_forward_type") or "original") not in ("original", GEGLU):
