@@ -227,6 +227,7 @@ typedef struct {
   const int64_t* lengths;     /* [chunks]: tokens in the KV cache, this chunk's own included */
   const int64_t* block_table; /* [chunks][table_stride] */
   const float* sinks;         /* [heads] logits that take part in the softmax, or null */
+  const float* slopes;        /* [heads]: a logit falls by this for each token between; not with softcap; or null */
   int64_t chunks, heads, q_stride, y_stride, table_stride;
   int64_t window; /* a query sees itself and window - 1 before it; 0: all before; negative: -window - 1 after it too */
   float scale;    /* of the scores */

@@ -20,9 +20,13 @@ constexpr int64_t kTailCuts = 4;  // of the units that are claimed last
 constexpr int64_t kMinCutSegments = 4;
 constexpr int64_t kMaxWindow = int64_t(1) << 40;  // of both sides: positions and windows add up without overflow
 
-// What a row's logits are made with: x * factor, after tanh(x * inner) if there is a softcap.
+// What a call does to logits before the softmax, beside scaling them.
+enum class Bend { kNone, kCap, kSlope };
+
+// What a row's logits are made with: x * factor, after tanh(x * inner) if there is a softcap, or fma(distance, slope,
+// x * inner) if logits fall.
 struct RowScale {
-  float factor, inner;
+  float factor, inner, slope;
 };
 
 // One thread's memory, for units of up to `rows` rows.
@@ -53,10 +57,20 @@ struct Work {
   Part part(int64_t row, int64_t value_dim) const { return {tops + row, sums + row * kLanes, outs + row * value_dim}; }
 };
 
-RowScale row_scale(const Call& call, float q_scale) {
+RowScale row_scale(const Call& call, float q_scale, const float* slope) {
   const float cap = call.args.softcap, limbs = call.layout.key_limbs == 2 ? 128.0f : 1.0f;
-  if (cap > 0) return {cap * kLog2E, q_scale * (call.args.scale * limbs) / cap};
-  return {q_scale * (call.args.scale * kLog2E * limbs), 0.0f};
+  if (cap > 0) return {cap * kLog2E, q_scale * (call.args.scale * limbs) / cap, 0.0f};
+  const float factor = q_scale * (call.args.scale * kLog2E * limbs);
+  if (slope) return {1.0f, factor, -(*slope * kLog2E)};
+  return {factor, 0.0f, 0.0f};
+}
+
+// before: how many tokens the first of the sixteen stands before the query
+template <Bend kBend>
+Lanes bent(Lanes x, const RowScale& scale, int64_t before) {
+  if (kBend == Bend::kCap) return tanh(mul(x, set1(scale.inner)));
+  if (kBend == Bend::kSlope) return fma(distances(before), set1(scale.slope), mul(x, set1(scale.inner)));
+  return x;
 }
 
 template <class Dots>
@@ -67,7 +81,7 @@ void quantise_queries(const Call& call, const Unit& unit, Work<Dots>& work) {
     float scale;
     quantise_two_limbs(query(call, unit, row), call.layout.head_dim, q, depth, &scale);
     work.bias[row] = query_bias(call.layout, q);
-    work.scales[row] = row_scale(call, scale);
+    work.scales[row] = row_scale(call, scale, of_head(call.args.slopes, call, unit, row));
     work.positions[row] = call.position(unit.chunk, unit.row + row);
   }
 }
@@ -100,8 +114,9 @@ class TileOverSegment {
   }
 
   void find_logits() {
-    if (call_.args.softcap > 0) masked_ ? find_logits<true, true>() : find_logits<false, true>();
-    else masked_ ? find_logits<true, false>() : find_logits<false, false>();
+    if (call_.args.softcap > 0) find_logits<Bend::kCap>();
+    else if (call_.args.slopes) find_logits<Bend::kSlope>();
+    else find_logits<Bend::kNone>();
   }
   void find_weights() { masked_ ? find_weights<true>() : find_weights<false>(); }
   void join() { unit_.parts ? write_parts() : join_rows(); }
@@ -112,20 +127,27 @@ class TileOverSegment {
   }
   const float* value_scales(int group) const { return key_scales(group) + kGroupTokens; }
 
-  template <bool kMasked, bool kCapped>
+  template <Bend kBend>
+  void find_logits() {
+    masked_ ? find_logits<true, kBend>() : find_logits<false, kBend>();
+  }
+
+  template <bool kMasked, Bend kBend>
   void find_logits() {
     alignas(64) float most[kTileRows][kLanes];
     for (int r = 0; r < tile_.rows; ++r) store(most[r], set1(-FLT_MAX));
-    work_.dots.score(
-        segment_, tile_.row, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
-          return [&, g, row_scales, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
-            Lanes x = mul(to_float(total), scales);
-            if (kCapped) x = tanh(mul(x, set1(row_scales[r].inner)));
+    const auto of_group = [&, logits = work_.logits, row_scales = work_.scales + tile_.row,
+                           positions = work_.positions + tile_.row](int g) {
+      const int64_t first = number_ * kSegment + 16 * g;
+      return
+          [&, g, first, row_scales, positions, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
+            Lanes x = bent<kBend>(mul(to_float(total), scales), row_scales[r], positions[r] - first);
             if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
             store(to + r * kSegment, x);
             store(most[r], max(load(most[r]), x));
           };
-        });
+    };
+    work_.dots.score(segment_, tile_.row, tile_.rows, of_group);
     for (int r = 0; r < tile_.rows; ++r)
       top_[r] = nearest_even(reduce_max(load(most[r])) * work_.scales[tile_.row + r].factor);
   }
@@ -228,7 +250,7 @@ void attend(const Call& call, const Unit& unit, const Unit& after, Work<Dots>& w
   }
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row)
-      finish(work.part(row, value_dim), sink(call, unit, row), value_dim, result(call, unit, row));
+      finish(work.part(row, value_dim), of_head(call.args.sinks, call, unit, row), value_dim, result(call, unit, row));
 }
 
 void merge_parts(const Call& call, const Unit& unit, int64_t row, float* memory) {
@@ -242,7 +264,7 @@ void merge_parts(const Call& call, const Unit& unit, int64_t row, float* memory)
     for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes)
       join_out(whole.out + dim, by, load(part + 2 * kLanes + dim));
   }
-  finish(whole, sink(call, unit, row), layout.value_dim, result(call, unit, row));
+  finish(whole, of_head(call.args.sinks, call, unit, row), layout.value_dim, result(call, unit, row));
 }
 
 // ---- sharing out ----
@@ -358,7 +380,7 @@ Error check(const sf_attention_args& a) {
   SF_REQUIRE(a.chunks >= 0 && a.heads > 0 && a.heads % a.cache.kv_heads == 0, kBadShape);
   SF_REQUIRE(a.q_stride >= a.heads * a.cache.head_dim && a.y_stride >= a.heads * a.cache.value_dim, kBadShape);
   SF_REQUIRE(a.table_stride >= 0, kBadShape);
-  SF_REQUIRE(a.window >= -kMaxWindow && a.scale >= 0 && a.softcap >= 0, kBadOption);
+  SF_REQUIRE(a.window >= -kMaxWindow && a.scale >= 0 && a.softcap >= 0 && !(a.softcap > 0 && a.slopes), kBadOption);
   SF_REQUIRE(a.fixed == 0 || (a.fixed == 1 && a.window > 0), kBadOption);
   SF_REQUIRE(a.chunks == 0 || (a.q && a.y && a.starts && a.lengths && a.block_table), kNullPointer);
   if (a.chunks) SF_REQUIRE(a.starts[0] >= 0, kBadShape);

@@ -7,6 +7,7 @@
 //   x[t]     = float(total[t]) * key_scale[t]
 //   factor   = q_scale * unit        unit = scale * log2(e) * (128 for keys of two limbs)
 //   softcap: x[t] = tanh(x[t] * (q_scale * (scale * (128 or 1)) / cap)), factor = cap * log2(e)
+//   slopes:  x[t] = fma(|position - t|, -slope * log2(e), x[t] * factor), then factor = 1
 //   top      = nearest_even(max x[t] * factor)
 //   p[t]     = exp2(fma(x[t], factor, -top)); tokens that are not visible have p = 0
 //   sums     = sixteen sums of p, lane t % 16, groups of 16 tokens ascending from 0
@@ -21,7 +22,7 @@
 // a = 2^(top - m), l = fma(l, a, exp2(s - m)), out = out * a. The result is out / l.
 //
 // bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e); softcap: x[t] = tanh(x[t] * (scale / cap)); out =
-// sum of p[t] v[t] by fma, t ascending, weight = 1.
+// sum of p[t] v[t] by fma, t ascending, weight = 1. Slopes as above.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -74,6 +75,12 @@ inline float nearest_even(float x) { return std::nearbyintf(x); }
 inline Lanes between(int from, int to, Lanes yes, Lanes no) {
   const auto clamp = [](int n) { return n < 0 ? 0 : n > 16 ? 16 : n; };
   return select(first(clamp(from)), no, select(first(clamp(to)), yes, no));
+}
+
+// Tokens between the query and each of sixteen, the first of which is `before` tokens before it (negative: behind it).
+inline Lanes distances(int64_t before) {
+  alignas(64) static constexpr float kAscending[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return abs(sub(set1(static_cast<float>(before)), load(kAscending)));
 }
 
 // Which tokens of a segment a row sees: from `from` to `to` - 1.

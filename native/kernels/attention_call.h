@@ -64,9 +64,9 @@ inline float* result(const Call& call, const Unit& unit, int64_t row) {
          (unit.kv_head * call.group_heads + head) * call.layout.value_dim;
 }
 
-inline const float* sink(const Call& call, const Unit& unit, int64_t row) {
-  return call.args.sinks ? call.args.sinks + unit.kv_head * call.group_heads + (unit.row + row) % call.group_heads
-                         : nullptr;
+// The row's head's entry of an array with one for each head, which may be null.
+inline const float* of_head(const float* array, const Call& call, const Unit& unit, int64_t row) {
+  return array ? array + unit.kv_head * call.group_heads + (unit.row + row) % call.group_heads : nullptr;
 }
 
 // Rows row to row + rows - 1 of the unit and what they see of a segment.

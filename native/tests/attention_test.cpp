@@ -38,11 +38,13 @@ class Cache {
 struct Case {
   int64_t kv_heads, group, head_dim, value_dim, window;
   float softcap;
-  bool sinks;
+  bool sinks, slopes;
 };
-constexpr Case kCases[] = {{1, 1, 16, 16, 0, 0.0f, false},   {2, 3, 64, 64, 0, 0.0f, true},
-                           {1, 4, 80, 48, 33, 20.0f, false}, {2, 1, 128, 128, 7, 0.0f, true},
-                           {1, 2, 32, 32, -9, 0.0f, false},  {1, 3, 48, 48, -(int64_t(1) << 32), 0.0f, true}};
+constexpr int64_t kAhead = -(int64_t(1) << 32);
+constexpr Case kCases[] = {{1, 1, 16, 16, 0, 0.0f, false, false},   {2, 3, 64, 64, 0, 0.0f, true, false},
+                           {1, 4, 80, 48, 33, 20.0f, false, false}, {2, 1, 128, 128, 7, 0.0f, true, false},
+                           {1, 2, 32, 32, -9, 0.0f, false, false},  {1, 3, 48, 48, kAhead, 0.0f, true, false},
+                           {2, 2, 64, 64, kAhead, 0.0f, true, true}};
 
 // A whole prompt, a chunk in the middle, one token, none, and one token at the start; tables point to shared blocks.
 void attend(const Case& c, int32_t form) {
@@ -54,9 +56,10 @@ void attend(const Case& c, int32_t form) {
     const int64_t tokens[kChunks] = {37, 20, 1, 0, 1}, totals[kChunks] = {37, 131, 160, 50, 1};
     for (int64_t i = 0; i < kChunks; ++i) starts[i + 1] = starts[i] + tokens[i], lengths[i] = totals[i];
     for (int64_t i = 0; i < table.size(); ++i) table[i] = (i * 7) % kBlocks;
-    Buffer<float> q(kRows * heads * c.head_dim), sinks(heads);
+    Buffer<float> q(kRows * heads * c.head_dim), sinks(heads), slopes(heads);
     Numbers(42).fill(q);
     Numbers(43).fill(sinks);
+    Numbers(45).fill(slopes);
     sf_attention_args args{cache.shape(),
                            q.data(),
                            y.data(),
@@ -64,6 +67,7 @@ void attend(const Case& c, int32_t form) {
                            lengths.data(),
                            table.data(),
                            c.sinks ? sinks.data() : nullptr,
+                           c.slopes ? slopes.data() : nullptr,
                            kChunks,
                            heads,
                            heads * c.head_dim,
@@ -77,7 +81,9 @@ void attend(const Case& c, int32_t form) {
     CHECK(session.run("attention", args) == sf::kOk);
     args.fixed = 1;
     CHECK(session.run("attention", args) == (c.window > 0 ? sf::kOk : sf::kBadOption));
-    args.fixed = 0;
+    args.fixed = 0, args.softcap = 1.0f;
+    CHECK(session.run("attention", args) == (c.slopes ? sf::kBadOption : sf::kOk));
+    args.softcap = c.softcap;
     lengths[2] = 161;
     CHECK(session.run("attention", args) == sf::kBadShape);
     lengths[2] = 160, table[2 * kTable + 9] = kBlocks;
@@ -116,6 +122,7 @@ TEST(attention_over_several_segments) {
                              starts.data(),
                              lengths.data(),
                              table.data(),
+                             nullptr,
                              nullptr,
                              1,
                              2,

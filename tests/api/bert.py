@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.weights import HuggingFaceCheckpoint
+from tests.api import jina
 from tests.api.pooled import MODULES, gguf, tokenizers, torch, transformers
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz.,!?"
@@ -19,8 +20,15 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 CONTEXT = 300
 CLASSIFIER = "ForSequenceClassification"
-GGUF_NAMES = {"bert": "bert", "nomic_bert": "nomic-bert", "modernbert": "modern-bert"}
-NAMES = {"bert": "Bert", "roberta": "Roberta", "nomic_bert": "NomicBert", "gte": "Gte", "modernbert": "ModernBert"}
+GGUF_NAMES = {
+    "bert": "bert", "nomic_bert": "nomic-bert", "modernbert": "modern-bert", "jina_embeddings_v3": "jina-bert-v3",
+    **dict.fromkeys(jina.KINDS, "jina-bert-v2"),
+}  # fmt: skip
+NAMES = {
+    "bert": "Bert", "roberta": "Roberta", "nomic_bert": "NomicBert", "gte": "Gte", "gte_ntk": "Gte",
+    "jina_embeddings_v3": "JinaEmbeddingsV3", "modernbert": "ModernBert",
+}  # fmt: skip
+NTK: dict[str, Any] = {"type": "ntk", "factor": 8.0}
 SPECIAL_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
 # What the configs have beside SIZES. RoBERTa has a row of positions before the first.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -28,6 +36,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "roberta": {"type_vocab_size": 1, "max_position_embeddings": CONTEXT + 1},
     "nomic_bert": {"type_vocab_size": 2},
     "gte": {"type_vocab_size": 1},
+    "gte_ntk": {"type_vocab_size": 1},
+    "jina_embeddings_v3": {"type_vocab_size": 1, "max_position_embeddings": CONTEXT + 1},
     "modernbert": {**SPECIAL_IDS, "local_attention": 16, "classifier_pooling": "mean"},
 }
 
@@ -52,14 +62,26 @@ def tokenizer() -> Any:
 def reference(kind: str, task: str = "Model") -> Any:
     """transformers' model in float32."""
     torch.manual_seed(11)
-    size, options = tokenizer().get_vocab_size(), {"max_position_embeddings": CONTEXT, **OPTIONS[kind]}
+    size, context = tokenizer().get_vocab_size(), {"max_position_embeddings": CONTEXT}
+    if kind in jina.KINDS:
+        return jina.make(kind, size, SIZES | context)
+    options = context | OPTIONS[kind]
     config_class = getattr(transformers, f"{NAMES[kind]}Config")
     config = config_class(vocab_size=size, num_labels=1, **SIZES | {"pad_token_id": 0} | options)
     model = getattr(transformers, NAMES[kind] + task)(config).to(torch.float32).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.08 * torch.randn_like(parameter))
+    if kind == "gte_ntk":
+        _grow(model.rotary_emb, model.config.rope_parameters["rope_theta"])
     return model
+
+
+def _grow(rotary: Any, theta: float) -> None:
+    """NTK scaling as GTE's own code has it, which transformers has not."""
+    factor, dim = NTK["factor"], SIZES["hidden_size"] // SIZES["num_attention_heads"]
+    frequencies = (theta * factor) ** (-torch.arange(0, dim, 2).double() / dim) / factor ** (2 / dim)
+    rotary.inv_freq = frequencies.float()
 
 
 def vector(kind: str, tokens: Sequence[int], pooling: str = "mean_tokens") -> Any:
@@ -86,6 +108,11 @@ def save_reranker(folder: Path, kind: str) -> Path:
 
 def _save(folder: Path, kind: str, task: str) -> Path:
     reference(kind, task).save_pretrained(folder)
+    if kind == "gte_ntk":
+        file = folder / "config.json"
+        config = json.loads(file.read_text())
+        theta = config.pop("rope_parameters")["rope_theta"]
+        file.write_text(json.dumps({**config, "rope_theta": theta, "rope_scaling": NTK}))
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 
@@ -100,12 +127,15 @@ def save(folder: Path, kind: str = "bert", pooling: str = "mean_tokens") -> Path
     return folder
 
 
-def save_gguf(folder: Path, kind: str = "bert") -> Path:
-    """As llama.cpp converts it: pieces that begin a word are marked, not those that go on with one."""
+def save_gguf(folder: Path, kind: str = "bert", *, splits: bool = False) -> Path:
+    """As llama.cpp converts it: pieces that begin a word are marked, not those that go on with one. splits: gates and
+    values of Jina's are two matrices, as an older converter has them."""
     checkpoint, path = HuggingFaceCheckpoint.open(save(folder / "source", kind)), folder / "model.gguf"
     writer = gguf.GGUFWriter(path, GGUF_NAMES[kind])
     if kind == "nomic_bert":
         writer.add_rope_freq_base(1000.0)
+    if kind == "jina_embeddings_v3":
+        writer.add_rope_freq_base(20000.0)
     if kind == "modernbert":
         writer.add_rope_freq_base(160000.0)
         writer.add_sliding_window(OPTIONS[kind]["local_attention"])
@@ -117,6 +147,8 @@ def save_gguf(folder: Path, kind: str = "bert") -> Path:
     writer.add_layer_norm_eps(1e-5 if kind == "modernbert" else SIZES["layer_norm_eps"])
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType.MEAN)
+    if (types := checkpoint.tensors.get("token_types.weight")) is not None:
+        writer.add_token_type_count(types.shape[0])
     vocabulary = tokenizer().get_vocab(with_added_tokens=True)
     words = sorted(vocabulary, key=vocabulary.__getitem__)
     writer.add_tokenizer_model("bert")
@@ -127,7 +159,13 @@ def save_gguf(folder: Path, kind: str = "bert") -> Path:
         [kinds.get(word, gguf.TokenType.CONTROL if word in SPECIAL else gguf.TokenType.NORMAL) for word in words]
     )
     for name in checkpoint.tensors:
-        writer.add_tensor(name, checkpoint.floats(name))
+        values = checkpoint.floats(name)
+        if splits and name.endswith("ffn_up.weight"):
+            parts = ("ffn_up", "ffn_gate") if kind == "jina_code" else ("ffn_gate", "ffn_up")
+            for part, half in zip(parts, np.split(values, 2), strict=True):
+                writer.add_tensor(name.replace("ffn_up", part), np.ascontiguousarray(half))
+        else:
+            writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -46,7 +46,7 @@ def bits(x: F32) -> F32:
 @given(
     shape=shapes, spans=st.lists(spans, min_size=1, max_size=4), window=st.sampled_from([0, 0, 1, 40, 150]),
     sight=st.sampled_from(["back", "ahead", "fixed"]), with_sinks=st.booleans(),
-    softcap=st.sampled_from([0.0, 0.0, 5.0, 50.0]), seed=st.integers(0, 2**32 - 1),
+    bend=st.sampled_from(["none", "none", "slopes", "slopes", 5.0, 50.0]), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_equals_oracle(
     backends: list[Backend],
@@ -55,7 +55,7 @@ def test_equals_oracle(
     window: int,
     sight: str,
     with_sinks: bool,
-    softcap: float,
+    bend: str | float,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -67,7 +67,9 @@ def test_equals_oracle(
     q, chunks = make_chunks(requests, spans)
     sinks = aligned(rng.standard_normal(shape.heads) * 4) if with_sinks else None
     scale = shape.head_dim**-0.5
-    options: Any = {"window": window, "sinks": sinks, "softcap": softcap}
+    slopes = aligned(2.0 ** rng.uniform(-8, 0, shape.heads)) if bend == "slopes" else None
+    softcap = bend if isinstance(bend, float) else 0.0
+    options: Any = {"window": window, "sinks": sinks, "softcap": softcap, "slopes": slopes}
     options |= {"sees_ahead": sight == "ahead", "fixed": sight == "fixed" and window > 0}
     want = oracle.attention(q, cache, chunks, scale, **options)
     for backend in backends:
@@ -112,7 +114,10 @@ def test_a_long_context_is_shared_out(backends: list[Backend]) -> None:
     cache = new_cache(backends[0], shape, num_blocks)
     write(backends[0], cache, shape, request, 0, 3000)
     q, chunks = make_chunks([request], [(2998, 3000)])
-    for options in ({}, {"window": 1500}, {"window": 1500, "sees_ahead": True}, {"window": 1600, "fixed": True}):
+    slopes = aligned(np.float32([0.5, 0.25, 0.01, 0.0, 0.001]))
+    cases: list[dict[str, Any]] = [{}, {"window": 1500}, {"window": 1500, "sees_ahead": True}]
+    cases += [{"window": 1600, "fixed": True}, {"slopes": slopes}, {"slopes": slopes, "sees_ahead": True}]
+    for options in cases:
         want = oracle.attention(q, cache, chunks, 0.125, **options)
         for backend in backends:
             assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.125, **options)), bits(want))
@@ -134,7 +139,15 @@ def test_the_largest_heads_and_sums(backends: list[Backend], form: KvForm) -> No
         assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.001)), bits(want))
 
 
-def exact(request: Request, shape: Shape, scale: float, window: int, sinks: F32 | None, softcap: float = 0.0) -> F32:
+def exact(
+    request: Request,
+    shape: Shape,
+    scale: float,
+    window: int,
+    sinks: F32 | None,
+    softcap: float = 0.0,
+    slopes: F32 | None = None,
+) -> F32:
     """Attention of a whole request in float64."""
     group = shape.heads // shape.kv_heads
     keys, values = (np.repeat(x.astype(np.float64), group, axis=1) for x in (request.keys, request.values))
@@ -142,6 +155,8 @@ def exact(request: Request, shape: Shape, scale: float, window: int, sinks: F32 
     if softcap:
         logits = softcap * np.tanh(logits / softcap)
     t = np.arange(len(request.q))
+    if slopes is not None:
+        logits = logits - slopes[:, None, None] * np.abs(t - t[:, None])
     seen = (t <= t[:, None]) & ((t > t[:, None] - window) if window else True)
     logits = np.where(seen, logits, -np.inf)
     sink_logits = (
@@ -184,8 +199,13 @@ def noise(form: KvForm, request: Request, scale: float) -> float:
 
 @pytest.mark.parametrize("form", list(KvForm))
 @pytest.mark.parametrize("window", [0, 100])
-@pytest.mark.parametrize(("with_sinks", "softcap"), [(False, 0.0), (True, 0.0), (False, 2.0)])
-def test_oracle_is_close_to_exact_attention(form: KvForm, window: int, with_sinks: bool, softcap: float) -> None:
+@pytest.mark.parametrize(
+    ("with_sinks", "softcap", "with_slopes"),
+    [(False, 0.0, False), (True, 0.0, False), (False, 2.0, False), (True, 0.0, True)],
+)
+def test_oracle_is_close_to_exact_attention(
+    form: KvForm, window: int, with_sinks: bool, softcap: float, with_slopes: bool
+) -> None:
     rng = np.random.default_rng(5)
     shape = Shape(4, 2, 64, 48, 16, form)
     (request,), num_blocks = make_requests(rng, shape, [290], spread=False)
@@ -193,8 +213,9 @@ def test_oracle_is_close_to_exact_attention(form: KvForm, window: int, with_sink
     write(None, cache, shape, request, 0, 290)
     q, chunks = make_chunks([request], [(0, 290)])
     sinks = aligned(rng.standard_normal(4) * 3) if with_sinks else None
-    got = oracle.attention(q, cache, chunks, 0.125, window=window, sinks=sinks, softcap=softcap)
-    want = exact(stored(cache, request), shape, 0.125, window, sinks, softcap)
+    slopes = aligned(np.float32([0.5, 0.125, 0.03, 0.004])) if with_slopes else None
+    got = oracle.attention(q, cache, chunks, 0.125, window=window, sinks=sinks, softcap=softcap, slopes=slopes)
+    want = exact(stored(cache, request), shape, 0.125, window, sinks, softcap, slopes)
     assert np.abs(got - want).max() <= noise(form, request, 0.125)
 
 
@@ -240,7 +261,8 @@ def test_bad_options_are_refused(backends: list[Backend]) -> None:
         attention(backends[0], q, cache, chunks, 0.25, window=-1)
     with pytest.raises(ValueError, match="side by side"):
         attention(backends[0], q, cache, chunks, 0.25, fixed=True)
-    for options in ({"window": 1 << 41, "sees_ahead": True}, {"softcap": -1.0}):
+    both: dict[str, Any] = {"softcap": 1.0, "slopes": aligned(np.ones(2))}
+    for options in ({"window": 1 << 41, "sees_ahead": True}, {"softcap": -1.0}, both):
         with pytest.raises(OpError, match="no meaning"):
             attention(backends[0], q, cache, chunks, 0.25, **options)
     with pytest.raises(ValueError, match="q has 10"):

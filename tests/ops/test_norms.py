@@ -69,18 +69,18 @@ def test_norm_in_place(backends: list[Backend]) -> None:
         assert same_bits(y, want_y)
 
 
-@pytest.mark.parametrize("rows", [1, 33])
-def test_heads_are_normed_one_by_one(backends: list[Backend], rows: int) -> None:
+@pytest.mark.parametrize(("rows", "kind"), [(1, "rms"), (33, "rms"), (5, "layer")])
+def test_heads_are_normed_one_by_one(backends: list[Backend], rows: int, kind: str) -> None:
     """Some of the heads of a wider array; the others stay as they are."""
     wide = rows_of(np.random.default_rng(2), rows * 9, 80).reshape(rows, 9, 80)
     weight = np.random.default_rng(3).standard_normal(80).astype(np.float32)
+    bias = np.random.default_rng(4).standard_normal(80).astype(np.float32) if kind == "layer" else None
+    form, heads = NormForm(kind), np.ascontiguousarray(wide[:, 2:7]).reshape(-1, 80)  # type: ignore[arg-type]
     want = wide.copy()
-    want[:, 2:7] = oracle.norm(NormForm(), np.ascontiguousarray(wide[:, 2:7]).reshape(-1, 80), weight)[1].reshape(
-        rows, 5, 80
-    )
+    want[:, 2:7] = oracle.norm(form, heads, weight, bias)[1].reshape(rows, 5, 80)
     for backend in backends:
         got = wide.copy()
-        norm_heads(backend, NormForm(), got[:, 2:7], weight)
+        norm_heads(backend, form, got[:, 2:7], weight, bias)
         assert same_bits(got, want)
 
 

@@ -110,12 +110,22 @@ def float_out(p: F32, tokens: Tokens, at: slice) -> tuple[F32, F32]:
 
 
 def segment_part(
-    q: F32, tokens: Tokens, start: int, visible: NDArray[np.bool_], options: AttentionOptions
+    q: F32,
+    tokens: Tokens,
+    start: int,
+    visible: NDArray[np.bool_],
+    options: AttentionOptions,
+    positions: NDArray[np.int64],
+    slopes: F32 | None,
 ) -> AttentionPart:
     """The rows' partial results over the tokens from `start` on. visible [rows, tokens]: at least one true per row."""
     at = slice(start, start + visible.shape[1])
     integer = tokens.keys.ndim == 3
     x, factor = (integer_logits if integer else float_logits)(q, tokens, at, options)
+    if slopes is not None:
+        distances = np.abs(positions[:, None] - np.arange(at.start, at.stop)).astype(np.float32)
+        x = fma(distances, -(slopes * LOG2E)[:, None], x * factor[:, None])
+        factor = np.ones_like(factor)
     x = np.where(visible, x, LOWEST)
     top = np.rint(x.max(axis=1) * factor)
     with np.errstate(over="ignore"):
@@ -160,9 +170,16 @@ def lowest_visible(positions: NDArray[np.int64], window: int, fixed: bool) -> ND
 
 
 def attend(
-    q: F32, positions: NDArray[np.int64], length: int, tokens: Tokens, sinks: F32 | None, options: AttentionOptions
+    q: F32,
+    positions: NDArray[np.int64],
+    length: int,
+    tokens: Tokens,
+    sinks: F32 | None,
+    slopes: F32 | None,
+    options: AttentionOptions,
 ) -> F32:
-    """Attention of rows q [rows, head_dim] of a kv head at these positions of a request of `length` tokens."""
+    """Attention of rows q [rows, head_dim] of a kv head at these positions of a request of `length` tokens. sinks and
+    slopes: of the rows' heads."""
     rows, value_dim = len(q), tokens.values.shape[-1]
     zero = np.zeros(rows, np.float32)
     whole = AttentionPart(
@@ -177,7 +194,8 @@ def attend(
         sees = visible.any(axis=1)
         if not sees.any():
             continue
-        part = segment_part(q[sees], tokens, start, visible[sees], options)
+        row_slopes = None if slopes is None else slopes[sees]
+        part = segment_part(q[sees], tokens, start, visible[sees], options, positions[sees], row_slopes)
         merged = merge(AttentionPart(*(field[sees] for field in vars(whole).values())), part)
         for into, new in zip(vars(whole).values(), vars(merged).values(), strict=True):
             into[sees] = new
@@ -195,6 +213,7 @@ def attention(
     sees_ahead: bool = False,
     sinks: F32 | None = None,
     softcap: float = 0.0,
+    slopes: F32 | None = None,
 ) -> F32:
     rows, heads, _ = q.shape
     group = heads // cache.kv_heads
@@ -210,8 +229,9 @@ def attention(
         blocks[:first] = 0  # before the window of every row
         for head in range(cache.kv_heads):
             q_heads = slice(head * group, (head + 1) * group)
-            row_sinks = None if sinks is None else np.tile(sinks[q_heads], chunk.stop - chunk.start)
+            count = chunk.stop - chunk.start
+            row_sinks, row_slopes = (None if x is None else np.tile(x[q_heads], count) for x in (sinks, slopes))
             flat = q[chunk, q_heads].reshape(-1, cache.head_dim)
-            out = attend(flat, positions, length, read(cache, blocks, head), row_sinks, options)
+            out = attend(flat, positions, length, read(cache, blocks, head), row_sinks, row_slopes, options)
             y[chunk, q_heads] = out.reshape(-1, group, cache.value_dim)
     return y

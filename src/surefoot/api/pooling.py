@@ -23,7 +23,7 @@ GGUF_TYPES = {1: "mean", 2: "cls", 3: "last", 4: RANK}  # llama.cpp's numbers; 0
 MODES = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}  # sentence-transformers' names, old form
 NEW_MODES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 # GGUF's names of families whose tokens see later ones.
-SEE_AHEAD = ("bert", "gemma-embedding", "modern-bert", "nomic-bert")
+SEE_AHEAD = ("bert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "nomic-bert")
 RERANKER_NAME = "qwen3-reranker"  # its folder has no file that says what it is
 
 

@@ -26,6 +26,7 @@ class Attention:
     fixed: bool = False  # windows stand side by side from position 0 on
     sees_ahead: bool = False  # a token sees as many after it
     softcap: float = 0.0  # of the logits; 0: none
+    slopes: F32 | None = None  # one per head: what a logit falls by for each token between; None: logits do not fall
     query_norm: Norm | None = None  # of each head, or of all heads together, as its lanes say; None: none
     key_norm: Norm | None = None  # likewise
     value_norm: NormForm | None = None  # of each head of values, without weights; None: none
@@ -64,7 +65,7 @@ class Attention:
         attention(
             step.backend, queries, step.caches[self.layer], step.batch.kv[self.window].chunks, self.scale,
             window=self.window, fixed=self.fixed, sees_ahead=self.sees_ahead, sinks=self.sinks, softcap=self.softcap,
-            out=attended,
+            slopes=self.slopes, out=attended,
         )  # fmt: skip
         return attended
 
@@ -79,7 +80,7 @@ class Attention:
         for normed, heads in ((self.query_norm, queries), (self.key_norm, keys)):
             if normed is not None and heads.size:
                 parts = heads.reshape(step.rows, -1, len(normed.weight))  # a view: a row's heads are contiguous
-                norm_heads(step.backend, normed.form, parts, normed.weight)
+                norm_heads(step.backend, normed.form, parts, normed.weight, normed.bias)
 
 
 def _rotate(step: Step, heads: F32, by: Rope | None) -> None:

@@ -145,6 +145,7 @@ class ModelConfig:
     glu: GluForm  # the gated activation
     scale: float  # of attention logits
     attention_softcap: float = 0.0  # of attention logits; 0: none
+    alibi: bool = False  # attention logits fall with the distance, each head's at a slope of its own
     logit_softcap: float = 0.0  # of the model's logits; 0: none
     logit_scale: float = 1.0  # that the model's logits are multiplied by
     embedding_scale: float = 1.0  # that embeddings are multiplied by

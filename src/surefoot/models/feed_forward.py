@@ -37,6 +37,7 @@ class FeedForward:
         Linear  # outputs: the gates, then the values that they gate; values alone where the activation has no gates
     )
     down: Linear  # back to the stream
+    values_first: bool = False  # the gates come behind the values
 
     @property
     def reads(self) -> tuple[Linear, ...]:
@@ -47,7 +48,8 @@ class FeedForward:
 
     def __call__(self, step: Step, x: Features) -> Features:
         """The gated values, in the form that `down` takes."""
-        return gated(step, self.glu, step.project(self.gate_up, x, "gate_up"), self.down.matrices)
+        gate_up = step.project(self.gate_up, x, "gate_up")
+        return gated(step, self.glu, gate_up, self.down.matrices, self.values_first)
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,12 @@ def group(step: Step, ids: I64, num_experts: int) -> ExpertRows:
     return group_by_expert(step.backend, ids, num_experts, out)
 
 
-def gated(step: Step, form: GluForm, gate_up: F32, readers: tuple[Matrix, ...]) -> Features:
+def gated(step: Step, form: GluForm, gate_up: F32, readers: tuple[Matrix, ...], values_first: bool = False) -> Features:
     rows, cols = gate_up.shape
     units = cols // 2 if form.gates else cols
     x = step.workspace.features("gated", (rows, units), readers)
-    up = gate_up[:, units:] if form.gates else None
-    glu(step.backend, form, gate_up[:, :units], up, y=x.floats, quantised=x.quantised)
+    gate, up = gate_up[:, :units], gate_up[:, units:] if form.gates else None
+    if values_first and up is not None:
+        gate, up = up, gate
+    glu(step.backend, form, gate, up, y=x.floats, quantised=x.quantised)
     return x

@@ -95,7 +95,8 @@ def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"
     rope = rope.get(kind) or rope
     theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     part = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    return RopeForm(int(head_dim * part), theta, _scaling(config, rope), pairing)
+    dim = int(head_dim * part)
+    return RopeForm(dim, theta, _scaling(config, rope, dim), pairing)
 
 
 def hf_growth(config: Json) -> QueryGrowth | None:
@@ -105,7 +106,7 @@ def hf_growth(config: Json) -> QueryGrowth | None:
     return QueryGrowth(rope["llama_4_scaling_beta"], need(rope, "original_max_position_embeddings"))
 
 
-def _scaling(config: Json, rope: Json) -> Scaling | None:
+def _scaling(config: Json, rope: Json, dim: int) -> Scaling | None:
     kind = rope.get("rope_type") or rope.get("type") or "default"
     context = need(config, "max_position_embeddings")
     key = "original_max_position_embeddings"
@@ -115,6 +116,8 @@ def _scaling(config: Json, rope: Json) -> Scaling | None:
             return None
         case "linear":
             return LinearScaling(need(rope, "factor"))
+        case "ntk":
+            return _ntk(rope, dim)
         case "llama3":
             factor, low, high = (need(rope, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
             return Llama3Scaling(factor, low, high, original)
@@ -127,6 +130,14 @@ def _scaling(config: Json, rope: Json) -> Scaling | None:
         case "longrope":
             return FactorScaling(tuple(need(rope, "short_factor")), _long_attention_factor(rope, context, original))
     raise ValueError(f"rope scaling {kind!r} is not supported")
+
+
+def _ntk(rope: Json, dim: int) -> FactorScaling:
+    """The base is multiplied by the factor, and each frequency divided by its power 2 / dim."""
+    if rope.get("mixed_b") is not None:
+        raise ValueError("rope scaling 'ntk' with mixed_b is not supported")
+    growth = Decimal(need(rope, "factor")).ln() * 2 / dim
+    return FactorScaling(tuple(float((growth * (lane + 1)).exp()) for lane in range(dim // 2)))
 
 
 def _long_attention_factor(rope: Json, context: int, original: int) -> float:

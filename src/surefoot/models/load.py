@@ -185,6 +185,7 @@ class Loader:
             fixed=kv.fixed,
             sees_ahead=config.sees_ahead,
             softcap=config.attention_softcap,
+            slopes=alibi_slopes(config.heads) if config.alibi else None,
             query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
             key_norm=self.norm(f"{name}_k_norm") if self.has(f"{name}_k_norm") else None,
             sinks=self.vector(sinks) if sinks in self.checkpoint.tensors else None,
@@ -269,6 +270,14 @@ def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:
         scales=None if weights.scales is None else weights.scales[rows],
         offsets=None if weights.offsets is None else weights.offsets[rows],
     )
+
+
+def alibi_slopes(heads: int) -> F32:
+    """Powers of two, evenly spread from 2^0 (not taken) to 2^-8. Where the heads' number is no power of two, the slopes
+    of the largest one below it, then those between. In decimal arithmetic, which no machine's libm can change."""
+    whole = 1 << (heads.bit_length() - 1)
+    halves = [2 * (head + 1) for head in range(whole)] + [2 * head + 1 for head in range(heads - whole)]
+    return np.array([float((-4 * half * Decimal(2).ln() / whole).exp()) for half in halves], np.float32)
 
 
 def growth_by_position(growth: QueryGrowth, context: int) -> F32:

@@ -59,7 +59,7 @@ BESIDE = {
     }
 }
 # Families that norm the queries of all heads together, and their keys.
-NORM_ALL_HEADS = ("minimax_m2", "olmo2", "olmo3")
+NORM_ALL_HEADS = ("bert", "minimax_m2", "olmo2", "olmo3")
 USUAL_NORMS = ("attn_norm", "ffn_norm")
 
 
@@ -187,7 +187,8 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("dense_2.weight", ("dense", config.width), optional=True)
     yield ExpectedTensor("dense_3.weight", ("vector", "dense"), optional=True)
     if config.family in ENCODERS:  # which norm the embeddings
-        yield ExpectedTensor("position_embd.weight", ("positions", config.width), optional=_rotates(config))
+        placed = config.alibi or _rotates(config)
+        yield ExpectedTensor("position_embd.weight", ("positions", config.width), optional=placed)
         yield ExpectedTensor("token_types.weight", ("types", config.width), optional=True)
         yield from _norm(config, "token_embd_norm")
     if config.layer_lanes:
@@ -288,9 +289,14 @@ def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Ex
         yield from _matrix(f"{name}_{part}", rows, config.width)
     yield from _matrix(f"{name}_output", config.width, config.heads * kv.value_dim)
     together = config.family in NORM_ALL_HEADS
-    yield ExpectedTensor(f"{name}_q_norm.weight", (queries if together else kv.key_dim,), optional=True)
-    yield ExpectedTensor(f"{name}_k_norm.weight", (keys if together else kv.key_dim,), optional=True)
+    for part, lanes in (("q", queries), ("k", keys)):
+        for kind in ("weight", "bias"):
+            shape = (lanes if together else kv.key_dim,)
+            yield ExpectedTensor(f"{name}_{part}_norm.{kind}", shape, optional=True)
     yield ExpectedTensor(f"{name}_sinks.weight", (config.heads,), optional=True)
+    if config.alibi:
+        for kind in ("weight", "bias"):
+            yield ExpectedTensor(f"{name}_norm_2.{kind}", (config.width,), optional=True)
 
 
 def _short_conv(config: ModelConfig, state: StateLayer, name: str) -> Iterator[ExpectedTensor]:

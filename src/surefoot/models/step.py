@@ -114,9 +114,9 @@ class Step:
         )  # fmt: skip
         return x
 
-    def renorm(self, normed: Norm, reader: Linear) -> Features:
+    def renorm(self, normed: Norm, reader: Linear | None = None) -> Features:
         """Norms the stream itself. Returns it in the forms that its reader takes."""
-        x = self.workspace.features("normed", self.h.shape, reader.matrices)
+        x = self.workspace.features("normed", self.h.shape, () if reader is None else reader.matrices)
         residual, self._addend = self._addend, None
         norm(
             self.backend, normed.form, self.h, normed.weight, normed.bias, residual=residual, y=self.h,

@@ -139,7 +139,7 @@ class KvCopyArgs(Structure):
 
 class AttentionArgs(Structure):
     _fields_ = _fields(
-        cache=KvCacheStruct, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR,
+        cache=KvCacheStruct, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR, slopes=PTR,
         chunks=c_int64, heads=c_int64, q_stride=c_int64, y_stride=c_int64, table_stride=c_int64,
         window=c_int64, scale=c_float, softcap=c_float, fixed=c_int32, unused=c_int32,
     )  # fmt: skip

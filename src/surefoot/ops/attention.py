@@ -39,6 +39,7 @@ def attention(
     sees_ahead: bool = False,
     sinks: F32 | None = None,
     softcap: float = 0.0,
+    slopes: F32 | None = None,
     out: F32 | None = None,
 ) -> F32:
     """Attention of q [rows, heads, head_dim] over the cache, which already has the chunks' own tokens.
@@ -46,7 +47,8 @@ def attention(
     window: a token attends to itself and the window - 1 tokens before it (0: to all). fixed: windows stand side by side
     from position 0 on, and a token attends to those of its own up to itself. sees_ahead: to as many tokens after it
     too, as far as the request has tokens in the cache. sinks: a logit per head that is part of the softmax but has no
-    value. Returns [rows, heads, value_dim].
+    value. slopes: what a head's logits fall by for each token of the distance; not with a softcap. Returns [rows,
+    heads, value_dim].
     """
     check("q", q, np.float32, None, None, cache.head_dim)
     rows, heads, _ = q.shape
@@ -60,12 +62,15 @@ def attention(
         raise ValueError("windows that stand side by side have a length, and no token of them sees later ones")
     if sinks is not None:
         check("sinks", sinks, np.float32, heads)
+    if slopes is not None:
+        check("slopes", slopes, np.float32, heads)
     args = abi.AttentionArgs(
         cache.struct(), pointer(q), pointer(out), pointer(chunks.starts), pointer(chunks.lengths),
-        pointer(chunks.block_table), pointer(sinks), len(chunks), heads, head_stride(q), head_stride(out),
-        row_stride(chunks.block_table), -(window or WHOLE) if sees_ahead else window, scale, softcap, fixed,
+        pointer(chunks.block_table), pointer(sinks), pointer(slopes), len(chunks), heads, head_stride(q),
+        head_stride(out), row_stride(chunks.block_table), -(window or WHOLE) if sees_ahead else window,
+        scale, softcap, fixed,
     )  # fmt: skip
-    backend.run("attention", args, q, cache, chunks, sinks, out)
+    backend.run("attention", args, q, cache, chunks, sinks, slopes, out)
     return out
 
 

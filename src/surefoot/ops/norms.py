@@ -55,18 +55,19 @@ def norm(
     backend.run("norm", args, x, residual, weight, bias, h, y, quantised)
 
 
-def norm_heads(backend: Backend, form: NormForm, x: F32, weight: F32 | None = None) -> None:
+def norm_heads(backend: Backend, form: NormForm, x: F32, weight: F32 | None = None, bias: F32 | None = None) -> None:
     """Norm each head of x [rows, heads, head_dim] by itself, in place."""
     check("x", x, np.float32, None, None, None)
     rows, heads, dim = x.shape
-    if weight is not None:
-        check("weight", weight, np.float32, dim)
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None:
+            check(name, vector, np.float32, dim)
     stride = head_stride(x)
     args = abi.NormArgs(
-        pointer(x), None, pointer(weight), None, None, pointer(x), abi.ActivationsStruct(),
+        pointer(x), None, pointer(weight), pointer(bias), None, pointer(x), abi.ActivationsStruct(),
         rows * heads, dim, stride, 0, 0, stride, form.eps, form.weight_offset, int(form.kind == "layer"), heads,
     )  # fmt: skip
-    backend.run("norm", args, x, weight)
+    backend.run("norm", args, x, weight, bias)
 
 
 def gated_norm(

@@ -49,7 +49,7 @@ MODERNBERT_WHOLE = {
     "head.norm": "cls.norm",
     "classifier": "cls.output",
 }
-BERTS = ("bert", "camembert", "gte", "new", "nomic_bert", "roberta", "xlm-roberta")
+BERTS = ("bert", "camembert", "gte", "jina_embeddings_v3", "new", "nomic_bert", "roberta", "xlm-roberta")
 FAMILY_WHOLE = {
     "nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"},
     "modernbert": MODERNBERT_WHOLE,
@@ -239,13 +239,19 @@ BERT = {
     "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
-    "attn.Wqkv": "attn_qkv",
-    "attn.out_proj": "attn_output",
+    **dict.fromkeys(("attn.Wqkv", "mixer.Wqkv"), "attn_qkv"),
+    **dict.fromkeys(("attn.out_proj", "mixer.out_proj"), "attn_output"),
     "attention.qkv_proj": "attn_qkv",
     "attention.o_proj": "attn_output",
     **dict.fromkeys(("norm1", "attn_ln", "post_attention_layernorm"), "attn_output_norm"),
     **dict.fromkeys(("norm2", "mlp_ln", "post_mlp_layernorm"), "layer_output_norm"),
-    "mlp.fc11": "ffn_up",
+    "attention.self.layer_norm_q": "attn_q_norm",
+    "attention.self.layer_norm_k": "attn_k_norm",
+    "layer_norm_1": "attn_norm_2",
+    **dict.fromkeys(("mlp.layernorm", "layer_norm_2"), "layer_output_norm"),
+    **dict.fromkeys(("mlp.gated_layers", "mlp.up_gated_layer"), "ffn_up"),
+    **dict.fromkeys(("mlp.wo", "mlp.down_layer"), "ffn_down"),
+    **dict.fromkeys(("mlp.fc1", "mlp.fc11"), "ffn_up"),
     "mlp.fc12": "ffn_gate",
     "mlp.fc2": "ffn_down",
 }

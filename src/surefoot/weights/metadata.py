@@ -214,7 +214,8 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (either(LANES, one_of("auto")), (), ("mamba_d_head",)),
     (whole(1, 16), (), ("mamba_expand",)),
     (LAYER_LETTERS, (), ("hybrid_override_pattern",)),
-    (NAME, (), ("position_embedding_type",)),
+    (NAME, (), ("position_embedding_type", "feed_forward_type")),
+    (listed(NAME, 64), (), ("lora_adaptations",)),
     (FLAG, ("rope.scaling.finetuned",), ()),
     # multipliers
     (SCALE, ("embedding_scale", "residual_scale"), ("embedding_multiplier", "residual_multiplier")),
