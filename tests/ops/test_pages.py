@@ -130,8 +130,7 @@ def test_keys_and_values_are_spread_over_the_nodes(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_node_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: Asked = []
-    monkeypatch.setattr(Backend, "_prefer_nodes", lambda *request: asked.append(request) or 0)
+    _, asked = watched(monkeypatch, 1, 1)
     backend = Backend(threads=2, placement=Placement())
     empty_packed(backend, FORMAT, 64, 256, False)
     empty_kv_cache(backend, 4, 64, 2, 64, arena=Arena(1 << 22))

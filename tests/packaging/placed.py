@@ -66,6 +66,10 @@ def huge_kib() -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("AnonHugePages")))
 
 
+def bits(logprobs: Any) -> list[list[tuple[int, str]]]:
+    return [[(token, entry.logprob.hex()) for token, entry in sorted(at.items())] for at in logprobs]
+
+
 def load(model: Path, folder: Path) -> dict[str, Any]:
     """What a load on the processors and memory of now gives. Weights of the loads before are gone."""
     before = len(list(folder.glob("*.packed")))
@@ -78,7 +82,7 @@ def load(model: Path, folder: Path) -> dict[str, Any]:
     whole = not placement.shares
     facts = {
         "tokens": list(answer.token_ids),
-        "logprobs": [[(token, entry.logprob.hex()) for token, entry in sorted(at.items())] for at in answer.logprobs],
+        "logprobs": bits(answer.logprobs),
         "variant": llm.backend.variant,
         "placement": asdict(placement),
         "error": os.strerror(llm.backend.pages.error),
