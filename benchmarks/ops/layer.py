@@ -104,7 +104,7 @@ def make_layers(backend: Backend, model: ModelShape, fmt: str, count: int) -> li
 
 
 def make_copies(backend: Backend, n: int, k: int, fmt: str, count: int) -> Sequence[PackedWeights]:
-    return copies_of(pack(backend, random_weights(n, k, FORMATS[fmt])), count)
+    return copies_of(backend, pack(backend, random_weights(n, k, FORMATS[fmt])), count)
 
 
 @dataclass(frozen=True)

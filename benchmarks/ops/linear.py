@@ -47,7 +47,7 @@ def make_pools(backend: Backend, settings: OpsSettings, say: Say) -> list[Pool]:
             for matrix, (n, k) in model.matrices.items():
                 packed = pack(backend, random_weights(n, k, FORMATS[name]))
                 count = max(2, -(-settings.pool_bytes // packed.nbytes))
-                pools.append(Pool(model, matrix, name, copies_of(packed, count)))
+                pools.append(Pool(model, matrix, name, copies_of(backend, packed, count)))
     return pools
 
 

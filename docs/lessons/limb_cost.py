@@ -28,7 +28,7 @@ POOL = 48 << 20  # bytes of copies, so that weights come from memory
 def measure_s(backend: Backend, fmt: WeightFormat, limbs: int, n: int, k: int, rows: int, rounds: int) -> float:
     """Seconds of one product. Copies take turns."""
     first = pack(backend, random_weights(n, k, fmt))
-    copies = copies_of(first, max(2, min(POOL // first.nbytes, 1 + (1 << 26) // (n * k * rows))))
+    copies = copies_of(backend, first, max(2, min(POOL // first.nbytes, 1 + (1 << 26) // (n * k * rows))))
     x = quantise(backend, np.random.default_rng(1).standard_normal((rows, k), np.float32), ActivationForm(limbs))
     out = empty((rows, n), np.float32)
 

@@ -1,7 +1,12 @@
 // The library's door: names to operations, errors to words, memory, contexts.
+#include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
 
@@ -32,6 +37,20 @@ constexpr int32_t kNumOperations = sizeof(kOperations) / sizeof(kOperations[0]);
 constexpr int64_t kHugePage = int64_t(2) << 20;
 
 int64_t round_up(int64_t value, int64_t unit) { return sf::divide_up(value, unit) * unit; }
+
+// A set of numbers as the kernel takes it.
+class BitMask {
+ public:
+  BitMask(const int32_t* numbers, int64_t count) : words_(*std::max_element(numbers, numbers + count) / kBits + 1) {
+    for (int64_t i = 0; i < count; ++i) words_[numbers[i] / kBits] |= 1ul << numbers[i] % kBits;
+  }
+  const unsigned long* words() const { return words_.data(); }
+  size_t bytes() const { return words_.size() * sizeof(words_[0]); }
+
+ private:
+  static constexpr int32_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words_;
+};
 
 }  // namespace
 
@@ -113,6 +132,21 @@ void sf_stop(sf_context* context, int32_t stop) { context->stop.store(stop, std:
 
 void sf_use_threads(sf_context* context, int32_t num_threads) { context->pool.use(num_threads); }
 
+int32_t sf_bind(sf_context* context, int32_t node, const int32_t* cpus, int64_t num_cpus) {
+  if (node < 0 || num_cpus < 1 || std::any_of(cpus, cpus + num_cpus, [](int32_t cpu) { return cpu < 0; }))
+    return EINVAL;
+  const BitMask allowed(cpus, num_cpus);
+  sf::Pool& pool = context->pool;
+  std::atomic<int> missing{pool.size()}, error{0};
+  pool.run(pool.size(), [&](int64_t, int thread) {
+    missing.fetch_sub(1);
+    while (missing.load() > 0) std::this_thread::yield();  // so that each thread takes one task
+    if (thread == 0 || pool.node_of(thread) != static_cast<size_t>(node)) return;
+    if (sched_setaffinity(0, allowed.bytes(), reinterpret_cast<const cpu_set_t*>(allowed.words()))) error = errno;
+  });
+  return error;
+}
+
 void* sf_alloc(int64_t bytes) {
   if (bytes <= 0) return nullptr;
   // One huge page more than asked for, so that the returned address can be aligned; the rest is never touched.
@@ -130,6 +164,17 @@ void* sf_alloc(int64_t bytes) {
 
 void sf_free(void* data, int64_t bytes) {
   if (data) munmap(data, round_up(bytes, kHugePage));
+}
+
+int32_t sf_prefer_nodes(void* data, int64_t bytes, const int32_t* nodes, int64_t num_nodes) {
+  if (num_nodes < 1 || std::any_of(nodes, nodes + num_nodes, [](int32_t node) { return node < 0; })) return EINVAL;
+  const uintptr_t page = sysconf(_SC_PAGESIZE), start = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (start + page / 2) / page * page, last = (start + bytes + page / 2) / page * page;
+  const BitMask mask(nodes, num_nodes);
+  // The kernel reads one bit less than it is told.
+  const long failed = syscall(SYS_mbind, first, last - first, num_nodes == 1 ? MPOL_PREFERRED : MPOL_INTERLEAVE,
+                              mask.words(), 8 * mask.bytes() + 1, 0);
+  return failed ? errno : 0;
 }
 
 }  // extern "C"

@@ -22,6 +22,17 @@ class Pool {
   // Threads that take tasks, the caller's among them.
   int size() const { return active_.load(std::memory_order_relaxed); }
 
+  size_t num_nodes() const { return nodes_.size(); }
+  size_t node_of(int thread) const { return node_of_thread_[thread]; }
+  // Threads of a node that take tasks.
+  int threads_of(size_t node) const { return threads_before_[node + 1] - threads_before_[node]; }
+
+  // The end of a node's part of `count` tasks; it begins where the node before ends. Parts are as large as the nodes'
+  // shares of the threads.
+  int64_t part_end(size_t node, int64_t count) const {
+    return node + 1 == nodes_.size() ? count : (count * threads_before_[node + 1] + size() - 1) / size();
+  }
+
   // Lets at most so many threads take tasks; the others sleep. Between runs, from the thread that runs. Memory by
   // thread must have room for all the same: a thread that is just being put to sleep may still take a task.
   void use(int num_threads);
@@ -42,20 +53,26 @@ class Pool {
   // then helps with the others', those of the same node first.
   template <class Body>
   void run_in_stretches(int64_t count, const Body& body) {
-    const int64_t num = std::min<int64_t>(count, size()), base = next_base_;
+    const int64_t num = std::min<int64_t>(count, size());
     if (num <= 0) return;
-    next_base_ += count + static_cast<int64_t>(stretches_.size());  // what take() leaves is below it
-    const int64_t length = count / num, longer = count % num;       // so many stretches have one task more
-    run(num, [&](int64_t own, int thread) {
-      const auto [first, last] = node_tasks(own, num);  // stretches of this node
-      const int64_t width = last - first;
-      for (int64_t i = 0; i < num; ++i) {
-        const int64_t at = i < width ? first + (own - first + i) % width : (last + i - width) % num;
-        const int64_t begin = at * length + std::min(at, longer), end = begin + length + (at < longer);
-        if (stretches_[at].open(base + begin) >= base + end) continue;
-        for (int64_t task; (task = stretches_[at].next.fetch_add(1, std::memory_order_relaxed) - base) < end;)
-          body(task, thread);
-      }
+    const int64_t length = count / num, longer = count % num;  // so many stretches have one task more
+    run_stretches(num, count, body, [=](int64_t at) {
+      const int64_t begin = at * length + std::min(at, longer);
+      return std::pair(begin, begin + length + (at < longer));
+    });
+  }
+
+  // As run_in_stretches, where the caller has numbered the tasks by node. end_of_node: of each node's tasks; a node
+  // whose part (part_end) is empty has none.
+  template <class Body>
+  void run_by_node(const std::vector<int64_t>& end_of_node, const Body& body) {
+    if (end_of_node.back() <= 0) return;
+    run_stretches(size(), end_of_node.back(), body, [&](int64_t at) {
+      size_t node = 0;
+      while (threads_before_[node + 1] <= at) ++node;
+      const int64_t begin = node ? end_of_node[node - 1] : 0, count = end_of_node[node] - begin;
+      const int64_t i = at - threads_before_[node], parts = threads_of(node);
+      return std::pair(begin + count * i / parts, begin + count * (i + 1) / parts);
     });
   }
 
@@ -68,19 +85,30 @@ class Pool {
 
  private:
   using Invoke = void (*)(const void* body, int64_t task, int thread);
+
+  // ends_of: the first task of a stretch, and the task after its last.
+  template <class Body, class Ends>
+  void run_stretches(int64_t num, int64_t count, const Body& body, const Ends& ends_of) {
+    const int64_t base = next_base_;
+    next_base_ += count + static_cast<int64_t>(stretches_.size());  // what claims leave is below it
+    run(num, [&](int64_t own, int thread) {
+      const auto [first, last] = node_tasks(own, num);  // stretches of this node
+      const int64_t width = last - first;
+      for (int64_t i = 0; i < num; ++i) {
+        const int64_t at = i < width ? first + (own - first + i) % width : (last + i - width) % num;
+        const auto [begin, end] = ends_of(at);
+        if (stretches_[at].open(base + begin) >= base + end) continue;
+        for (int64_t task; (task = stretches_[at].next.fetch_add(1, std::memory_order_relaxed) - base) < end;)
+          body(task, thread);
+      }
+    });
+  }
+
   void dispatch(int64_t count, Invoke invoke, const void* body);
   void work(int thread);
   void claim(int thread);
   struct Node;
   static void park(Node& node, uint32_t seen);
-
-  int threads_of(size_t node) const { return threads_before_[node + 1] - threads_before_[node]; }
-
-  // The end of a node's part of `count` tasks; it begins where the node before ends. Parts are as large as the nodes'
-  // shares of the threads.
-  int64_t part_end(size_t node, int64_t count) const {
-    return node + 1 == nodes_.size() ? count : (count * threads_before_[node + 1] + size() - 1) / size();
-  }
 
   // The part of `count` tasks that `task` is in.
   std::pair<int64_t, int64_t> node_tasks(int64_t task, int64_t count) const {

@@ -438,7 +438,16 @@ SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t*
 SF_API void sf_stop(sf_context*, int32_t stop);
 /* At most so many of the context's threads compute, from the next run on; not beside a run. Results do not change. */
 SF_API void sf_use_threads(sf_context*, int32_t num_threads);
+/* The threads of a node, but for the caller's, run on these processors only. Not beside a run. 0, or errno. */
+SF_API int32_t sf_bind(sf_context*, int32_t node, const int32_t* cpus, int64_t num_cpus);
+/* In a packed matrix of n outputs and so many bytes, the end of the panels that a node's threads multiply: those of the
+   next node begin there. Negative: no such node or matrix. */
+SF_API int64_t sf_node_end(sf_context*, int32_t node, int64_t n, int64_t bytes);
 SF_API void* sf_alloc(int64_t bytes); /* 2 MiB aligned, huge pages asked for */
+/* Pages of these bytes that nobody has touched yet will come from these NUMA nodes (as the kernel numbers them), in
+   turn where there are several; from another when they are full. A page that is partly outside counts by its larger
+   part. 0, or errno. */
+SF_API int32_t sf_prefer_nodes(void*, int64_t bytes, const int32_t* nodes, int64_t num_nodes);
 SF_API void sf_free(void*, int64_t bytes);
 SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets,
                                int32_t width, int32_t scale_bits);

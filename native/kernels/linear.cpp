@@ -5,6 +5,7 @@
 #include "core/context.h"
 #include "gemm.h"  // of the variant
 #include "kernels/gemv_codes.h"
+#include "kernels/node_panels.h"
 
 namespace sf {
 namespace {
@@ -98,6 +99,7 @@ void run_by_rows(const Problem& p, const Share& share, uint8_t* planes) {
 
 // Tasks go block of rows by block of rows, so that a thread finds a block's rows in its cache again.
 struct Cut {
+  int64_t first, last;      // panels
   int64_t panels, columns;  // panels of a task, tasks across the panels
   int64_t rows, blocks;     // rows of a task, tasks down the rows
 
@@ -111,12 +113,13 @@ bool is_few_rows(const Problem& p) {
   return !gemm::applies(p) && p.rows <= (by_codes(p) ? few_code_rows(p) : kFewRows);
 }
 
-// Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where there are many rows.
-Cut cut(const Problem& p, int threads) {
-  const int64_t panels = p.w->num_panels(), wide = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
+// Panels first to last. Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where
+// there are many rows.
+Cut cut(const Problem& p, int64_t first, int64_t last, int threads) {
+  const int64_t panels = last - first, wide = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
   const int64_t each = is_few_rows(p) ? kPanelBlock : wide;
   const int64_t rows = rows_of_task(p);
-  return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
+  return {first, last, each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
 }
 
 int64_t scratch_bytes(const Problem& p, const Cut& c) {
@@ -126,8 +129,8 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
 }
 
 void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
-  const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
-  const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
+  const int64_t panel = c.first + task % c.columns * c.panels, row = task / c.columns * c.rows;
+  const Share share{panel, std::min(panel + c.panels, c.last), row, std::min(row + c.rows, p.rows)};
   if (gemm::applies(p)) gemm::run(p, share, scratch);
   else if (by_codes(p)) run_by_codes(p, share, reinterpret_cast<int32_t*>(scratch));
   else run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
@@ -185,6 +188,39 @@ Error check_problem(const Problem& p, int64_t cols) {
   return check_activations(p.x, cols);
 }
 
+// ---- several problems, and several nodes ----
+
+struct Piece {
+  const Problem* problem;
+  Cut cut;
+};
+
+// All problems in one run. Each node's tasks come together and are those of its panels in every problem, however many
+// rows there are: the panels that node_panels tells.
+void run_all(const std::vector<Problem>& problems, Context& context) {
+  Pool& pool = context.pool;
+  std::vector<Piece> pieces;
+  std::vector<int64_t> first_task{0}, end_of_node;
+  int64_t bytes = 0;
+  for (size_t node = 0; node < pool.num_nodes(); ++node) {
+    for (const Problem& p : problems) {
+      const auto [first, last] = node_panels(pool, node, p.w->num_panels());
+      if (first == last) continue;
+      pieces.push_back({&p, cut(p, first, last, pool.threads_of(node))});
+      first_task.push_back(first_task.back() + pieces.back().cut.tasks());
+      bytes = std::max(bytes, scratch_bytes(p, pieces.back().cut));
+    }
+    end_of_node.push_back(first_task.back());
+  }
+  if (bytes) reserve_scratch<uint8_t>(context, bytes);
+  const auto run = [&](int64_t task, int thread) {
+    const auto at = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
+    run_task(*pieces[at].problem, pieces[at].cut, task - first_task[at],
+             bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+  };
+  pool.num_nodes() == 1 ? pool.run_in_stretches(first_task.back(), run) : pool.run_by_node(end_of_node, run);
+}
+
 }  // namespace
 
 Error op_linear(Context& context, sf_linear_args& args) {
@@ -193,8 +229,12 @@ Error op_linear(Context& context, sf_linear_args& args) {
                   args.y_stride, args.residual_stride};
   if (const Error error = check_problem(problem, args.cols)) return error;
   if (args.rows == 0) return kOk;
-  const Cut c = cut(problem, context.pool.size());
   prepare(problem, context);
+  if (context.pool.num_nodes() > 1) {
+    run_all({problem}, context);
+    return kOk;
+  }
+  const Cut c = cut(problem, 0, problem.w->num_panels(), context.pool.size());
   const int64_t bytes = scratch_bytes(problem, c);
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   const auto run = [&](int64_t task, int thread) {
@@ -208,8 +248,6 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
   SF_REQUIRE(args.weights && args.starts, kNullPointer);
   SF_REQUIRE(args.experts > 0, kBadShape);
   std::vector<Problem> problems;
-  std::vector<Cut> cuts;
-  std::vector<int64_t> first_task{0};
   for (int64_t e = 0; e < args.experts; ++e) {
     const int64_t start = args.starts[e], rows = args.starts[e + 1] - start;
     SF_REQUIRE(start >= 0 && rows >= 0, kOutOfRange);
@@ -227,17 +265,9 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
                           0};
     if (const Error error = check_problem(problem, args.cols)) return error;
     problems.push_back(problem);
-    cuts.push_back(cut(problem, context.pool.size()));
-    first_task.push_back(first_task.back() + cuts.back().tasks());
   }
   prepare(problems, context);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < problems.size(); ++i) bytes = std::max(bytes, scratch_bytes(problems[i], cuts[i]));
-  if (bytes) reserve_scratch<uint8_t>(context, bytes);
-  context.pool.run_in_stretches(first_task.back(), [&](int64_t task, int thread) {
-    const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
-    run_task(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
-  });
+  run_all(problems, context);
   return kOk;
 }
 

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "core/context.h"
+#include "kernels/node_panels.h"
 #include "kernels/panel.h"
 
 namespace sf {
@@ -121,6 +122,12 @@ Error op_pack(Context& context, sf_pack_args& args) {
 }
 
 }  // namespace sf
+
+extern "C" int64_t sf_node_end(sf_context* context, int32_t node, int64_t n, int64_t bytes) {
+  const int64_t num_panels = sf::divide_up(n, sf::kPanel), first = sf::panels_begin(n);
+  if (node < 0 || static_cast<size_t>(node) >= context->pool.num_nodes() || n <= 0 || bytes <= first) return -1;
+  return first + (bytes - first) / num_panels * sf::node_panels(context->pool, node, num_panels).second;
+}
 
 extern "C" int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group,
                                    int32_t with_offsets, int32_t width, int32_t scale_bits) {

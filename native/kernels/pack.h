@@ -110,6 +110,11 @@ struct Narrowing {
   int32_t width, scale_bits;
 };
 
+// Where the first panel of a matrix of n outputs begins.
+inline int64_t panels_begin(int64_t n) {
+  return align64(static_cast<int64_t>(sizeof(PackedHeader)) + divide_up(n, kPanel) * kPanel * 4);
+}
+
 // A header with every size filled in, or an error for a combination that has no kernel.
 inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets,
                       const Narrowing& narrow, PackedHeader& h) {
@@ -130,7 +135,7 @@ inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t
   h.codes = align64(h.parameter_bytes());
   h.panel_bytes = h.codes + h.num_tiles() * h.tile_bytes();
   h.row_scales = sizeof(PackedHeader);
-  h.panels = align64(h.row_scales + h.num_panels() * kPanel * 4);
+  h.panels = panels_begin(n);
   h.bytes = h.panels + h.num_panels() * h.panel_bytes;
   return kOk;
 }

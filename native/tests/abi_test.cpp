@@ -1,3 +1,7 @@
+#include <sched.h>
+
+#include <cerrno>
+
 #include "core/ops.h"
 #include "tests/testing.h"
 
@@ -26,6 +30,44 @@ TEST(abi_opens_and_closes_contexts) {
   sf_close(sf_open(3, nodes));
   sf_close(nullptr);
   for (int round = 0; round < 30; ++round) sf_close(sf_open(1 + round % 5, nullptr));
+}
+
+TEST(abi_binds_the_threads_of_a_node) {
+  cpu_set_t before;
+  CHECK(!sched_getaffinity(0, sizeof before, &before));
+  Session session(4, kNodeOfThread);  // 2, 0, 0, 3
+  int32_t cpu = 0;
+  while (!CPU_ISSET(cpu, &before)) ++cpu;
+  for (const int32_t node : {0, 1, 2, 3}) CHECK(sf_bind(session.context(), node, &cpu, 1) == 0);
+  cpu_set_t after;
+  CHECK(!sched_getaffinity(0, sizeof after, &after) && CPU_EQUAL(&before, &after));  // the caller runs where it did
+  const int32_t none[] = {-1}, far = 1 << 20;
+  CHECK(sf_bind(session.context(), 0, none, 1) == EINVAL);
+  CHECK(sf_bind(session.context(), 0, none, 0) == EINVAL);
+  CHECK(sf_bind(session.context(), 0, &far, 1) != 0);
+}
+
+TEST(abi_tells_where_the_panels_of_a_node_end) {
+  Session session(5, kNodeOfThread);  // of node 0 are three threads, of nodes 2 and 3 one each
+  constexpr int64_t kOutputs = 10 * 32 - 5, kDepth = 70;
+  const int64_t bytes = sf_packed_bytes(kOutputs, kDepth, 8, 1, 0, 0, 8, 16), panel = 2 * 2048;
+  const auto end = [&](int32_t node) { return sf_node_end(session.context(), node, kOutputs, bytes); };
+  CHECK(end(0) == bytes - 4 * panel && end(1) == end(0) && end(2) == bytes - 2 * panel && end(3) == bytes);
+  CHECK(end(-1) == -1 && end(4) == -1);
+  CHECK(sf_node_end(session.context(), 0, 0, bytes) == -1 && sf_node_end(session.context(), 0, kOutputs, 0) == -1);
+}
+
+TEST(abi_asks_for_pages_of_a_node) {
+  constexpr int64_t kBytes = 1 << 20;
+  auto* data = static_cast<char*>(sf_alloc(kBytes));
+  const int32_t first[] = {0}, both[] = {0, 0}, none[] = {-1};
+  for (const int64_t count : {1, 2}) {
+    const int32_t error = sf_prefer_nodes(data + 64, kBytes - 128, count == 1 ? first : both, count);
+    CHECK(error == 0 || error == EPERM || error == ENOSYS);  // a container's filter, a kernel without nodes
+  }
+  CHECK(sf_prefer_nodes(data, kBytes, first, 0) == EINVAL && sf_prefer_nodes(data, kBytes, none, 1) == EINVAL);
+  data[kBytes - 1] = 1;
+  sf_free(data, kBytes);
 }
 
 TEST(abi_stops_at_the_first_failure) {

@@ -21,6 +21,15 @@ void run_once_each(sf::Pool& pool, int64_t count, int threads) {
   }
 }
 
+// The same for tasks that are numbered by node: `each` of them for every panel that a node has.
+void run_once_by_node(sf::Pool& pool, int64_t panels, int64_t each) {
+  std::vector<int64_t> end_of_node;
+  for (size_t node = 0; node < pool.num_nodes(); ++node) end_of_node.push_back(each * pool.part_end(node, panels));
+  std::vector<int> seen(panels * each);
+  pool.run_by_node(end_of_node, [&](int64_t task, int) { ++seen[task]; });
+  for (const int times : seen) CHECK(times == 1);
+}
+
 // As many tasks as threads, each of which ends when all have begun: it takes every thread, so that a lost wake-up would
 // wait for ever.
 void meet(sf::Pool& pool) {
@@ -137,6 +146,30 @@ TEST(pool_of_few_threads_on_4_nodes) {
       pool.use(1 + job / 7 % threads);
       run_once_each(pool, job % 13, threads);
     }
+  }
+}
+
+TEST(pool_deals_tasks_to_the_threads_of_their_node) {
+  const int nodes[] = {2, 0, 3, 2, 0, 0, 3, 0};  // node 1 has none
+  sf::Pool pool(8, std::vector<int>(nodes, nodes + 8));
+  const std::vector<int64_t> end_of_node{4, 4, 6, 8};  // as many tasks as threads
+  for (int job = 0; job < 100; ++job) {
+    std::atomic<int> missing{8};
+    pool.run_by_node(end_of_node, [&](int64_t task, int thread) {
+      CHECK(static_cast<int>(pool.node_of(thread)) == (task < 4 ? 0 : task < 6 ? 2 : 3));
+      --missing;
+      while (missing.load() > 0) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(pool_runs_tasks_numbered_by_node_once) {
+  testing::Numbers numbers;
+  sf::Pool pool(9, {1, 0, 2, 3, 3, 1, 2, 1, 5});  // node 4 has no thread
+  for (int job = 0; job < 400; ++job) {
+    pool.use(1 + numbers.below(9));
+    run_once_by_node(pool, numbers.below(50), 1 + numbers.below(4));
+    run_once_each(pool, numbers.below(50), 9);
   }
 }
 

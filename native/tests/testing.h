@@ -150,7 +150,9 @@ inline std::vector<bool>& succeeded() {
 // A context with so many threads. run() gives the library's own answer.
 class Session {
  public:
-  explicit Session(int threads) : context_(sf_open(threads, nullptr)) { CHECK(context_); }
+  explicit Session(int threads, const int32_t* node_of_thread = nullptr) : context_(sf_open(threads, node_of_thread)) {
+    CHECK(context_);
+  }
   ~Session() { sf_close(context_); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -173,8 +175,9 @@ class Session {
 };
 
 inline constexpr int kThreads[] = {1, 2, 7};
+inline constexpr int32_t kNodeOfThread[] = {2, 0, 0, 3, 0};  // node 1 has no thread
 
-// body(session, out) fills out; it must do so alike with every number of threads.
+// body(session, out) fills out; it must do so alike with every number of threads, and with threads of several nodes.
 template <class T = float, class Body>
 void same_for_all_threads(int64_t count, const Body& body) {
   Buffer<T> want(count);
@@ -185,6 +188,10 @@ void same_for_all_threads(int64_t count, const Body& body) {
     if (threads == 1) std::memcpy(static_cast<void*>(want.data()), got.data(), sizeof(T) * count);
     CHECK(got.same(want));
   }
+  Session of_nodes(5, kNodeOfThread);
+  Buffer<T> got(count);
+  body(of_nodes, got);
+  CHECK(got.same(want));
 }
 
 // Quantised rows with memory of their own.

@@ -64,6 +64,18 @@ def test_a_machine_of_two_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert doctor._bandwidth_line(reads) == "node 1 (16 threads): 34.0 GB/s from node 0, 98.2 GB/s from node 1"
 
 
+def test_whether_threads_are_bound_and_why_not() -> None:
+    shares = (machine.NodeShare(0, (0, 1), 2), machine.NodeShare(1, (2,), 1))
+    bound = machine.Placement(shares)
+    assert doctor._threads_line(bound, "") == (
+        "bound: 2 to node 0, 1 to node 1; weights lie on the node whose threads read them"
+    )
+    assert doctor._threads_line(bound, "Operation not permitted").endswith("weights lie anywhere")
+    assert doctor._threads_line(machine.Placement(reason="one thread"), "") == "not bound to nodes: one thread"
+    (advice,) = doctor._advice(Cores(8, 8, 8, None), "madvise", frozenset(), 0.0, "Operation not permitted")
+    assert "--cap-add SYS_NICE" in advice
+
+
 def test_a_desktop_with_slow_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path, desktop(fast=8, slow=16), "cpu_core")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))

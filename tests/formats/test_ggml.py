@@ -193,7 +193,7 @@ def packed_blocks(
     packed = None
     for first in range(0, len(rows), step):
         weights = ggml.block_weights(kind, rows[first : first + step], packing)
-        packed = packed or empty_packed(weights.format, len(rows), weights.shape[1], weights.has_offsets)
+        packed = packed or empty_packed(native, weights.format, len(rows), weights.shape[1], weights.has_offsets)
         pack_blocks(native, weights, packed, first)
     assert packed is not None
     return packed
@@ -286,7 +286,7 @@ def test_a_scale_that_is_not_finite_is_refused(name: str, at: int, scale: float)
     with pytest.raises(ValueError, match="infinite or not a number"):
         row_integers(ggml.decode(kind, rows))
     weights = ggml.block_weights(kind, rows)
-    packed = empty_packed(weights.format, *weights.shape, weights.has_offsets)
+    packed = empty_packed(backend("portable", 1), weights.format, *weights.shape, weights.has_offsets)
     for variant in supported_variants():
         with pytest.raises(OpError, match="outside its range"):
             pack_blocks(backend(variant, 2), weights, packed)

@@ -24,14 +24,14 @@ from surefoot.api.answers import (
     merged,
     replay,
 )
-from surefoot.api.llm import LLM, Messages, bandwidth_buffer
+from surefoot.api.llm import BANDWIDTH_BUFFER_BYTES, LLM, Messages
 from surefoot.api.pooling import PoolingConfig
 from surefoot.api.reranking import Reranker
 from surefoot.cache import DiskTier
 from surefoot.core import Chunk, Load, Request, SampleKey, SampleStatus, SamplingParams
 from surefoot.engine import Capacity, Engine, Event, Times
 from surefoot.models import ModelConfig
-from surefoot.ops import read_bandwidth
+from surefoot.ops import bandwidth_buffer, read_bandwidth
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 from surefoot.weights import bytes_on_disk
@@ -278,7 +278,8 @@ class AsyncLLM:
     async def measure_bandwidth(self, num_reads: int) -> float:
         """Bytes per second that the model's threads read from memory: the best of some reads, each between two
         steps."""
-        buffer, backend = await asyncio.to_thread(bandwidth_buffer), self._llm.backend
+        backend = self._llm.backend
+        buffer = await asyncio.to_thread(bandwidth_buffer, backend, BANDWIDTH_BUFFER_BYTES)
         return max([await self.between_steps(lambda: read_bandwidth(backend, buffer)) for _ in range(num_reads)])
 
     async def between_steps(self, function: Callable[[], T]) -> T:

@@ -26,8 +26,7 @@ from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
 from surefoot.formats import AUTO_FORMAT
 from surefoot.models import Model, ModelConfig
-from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
-from surefoot.ops.arrays import U8
+from surefoot.ops import Backend, KvForm, bandwidth_buffer, best_read_bandwidth
 from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
 from surefoot.speed import decode_bytes
@@ -281,7 +280,7 @@ class LLM:
 
     def measure_bandwidth(self, seconds: float = 0.3) -> float:
         """Bytes per second that this model's threads read from memory."""
-        return best_read_bandwidth(self.backend, bandwidth_buffer(), seconds)
+        return best_read_bandwidth(self.backend, bandwidth_buffer(self.backend, BANDWIDTH_BUFFER_BYTES), seconds)
 
     # ---- requests ----
 
@@ -380,13 +379,6 @@ def token_ids(tokens: Sequence[int]) -> list[int]:
     except TypeError:
         pass
     raise ValueError("a prompt is a text or a list of token ids, which are whole numbers")
-
-
-def bandwidth_buffer() -> U8:
-    """Memory whose reading tells the bandwidth. To touch it takes a while."""
-    buffer = huge_empty(BANDWIDTH_BUFFER_BYTES)
-    buffer[::4096] = 1  # untouched pages would all be the same page of zeros
-    return buffer
 
 
 def _for_each(

@@ -86,5 +86,5 @@ def _load_weights(
     if cache is None or fmt.weights is None:
         return load(backend, ReportingCheckpoint(checkpoint, report), fmt)
     folder = cache if isinstance(cache, PackedCache) else PackedCache(Path(cache))
-    with packed_cache(folder, path, checkpoint, float_format, report, backend.variant) as cached:
+    with packed_cache(folder, path, checkpoint, float_format, report, backend) as cached:
         return load(backend, cached, fmt)

@@ -13,7 +13,8 @@ from rich.table import Table
 from surefoot import __version__, machine
 from surefoot.ops import Backend, PeakKind, VariantError, best_peak, best_read_bandwidth
 from surefoot.ops.backend import FEATURES, NEEDS, choose_variant, cpu_features, missing_features
-from surefoot.ops.node_probe import NodeBandwidth, node_bandwidths, touched
+from surefoot.ops.node_probe import NodeBandwidth, node_bandwidths, placing_error
+from surefoot.ops.probe import bandwidth_buffer
 
 MOST_BUFFER_BYTES = 1 << 30  # beyond most last-level caches
 GIB = 1 << 30
@@ -46,6 +47,8 @@ class Report:
     physical_cores: tuple[machine.PhysicalCore, ...]
     memory: machine.Memory
     nodes: tuple[machine.NumaNode, ...]
+    placement: machine.Placement  # of threads on nodes
+    placing_error: str  # why weights cannot be placed with them; empty: they can, or there is one node
     huge_pages: str  # the system's setting
     measured: MachineSpeeds | None  # None if measuring was not asked for
     advice: tuple[str, ...]  # what the user could change
@@ -66,9 +69,16 @@ def _reason(chosen: str) -> str:
     return "; ".join(lacking) or "the best there is, and this machine has all it needs"
 
 
-def _advice(cores: machine.Cores, huge_pages: str, features: frozenset[str], load: float) -> tuple[str, ...]:
+def _advice(
+    cores: machine.Cores, huge_pages: str, features: frozenset[str], load: float, placing_error: str = ""
+) -> tuple[str, ...]:
     """What the user could change, and how."""
     advice = []
+    if placing_error:
+        advice.append(
+            f"Weights cannot be placed on NUMA nodes ({placing_error}): half of the reads or more may go to other "
+            "nodes. The seccomp profile must allow mbind; in a container, --cap-add SYS_NICE does that."
+        )
     if "amx_int8" in features and "amx_permitted" not in features:
         advice.append(
             "The kernel refuses AMX to this process: look at its seccomp profile (arch_prctl must be allowed)."
@@ -91,7 +101,7 @@ def _advice(cores: machine.Cores, huge_pages: str, features: frozenset[str], loa
 def _measure(variant: str, cores: machine.Cores, memory: machine.Memory, load: float) -> MachineSpeeds:
     backend = Backend(variant, cores.usable)
     buffer_bytes = min(MOST_BUFFER_BYTES, memory.limit_bytes // 8)
-    buffer = touched(buffer_bytes)
+    buffer = bandwidth_buffer(backend, buffer_bytes)
     bf16 = best_peak(backend, PeakKind.BF16_MATRIX) if variant == "amx" else None
     return MachineSpeeds(
         threads=cores.usable,
@@ -109,6 +119,8 @@ def examine(measure: bool) -> Report:
     load = os.getloadavg()[0]
     features, variant = cpu_features(), choose_variant()
     cores, memory, huge_pages = machine.cores(), machine.memory(), machine.huge_pages()
+    placement = machine.choose_placement(cores.usable)
+    refused = placing_error(placement) if placement.shares else ""
     return Report(
         cpu=machine.cpu_model(),
         features={name: name in features for name in FEATURES},
@@ -118,9 +130,11 @@ def examine(measure: bool) -> Report:
         physical_cores=machine.physical_cores(),
         memory=memory,
         nodes=machine.nodes(),
+        placement=placement,
+        placing_error=refused,
         huge_pages=huge_pages,
         measured=_measure(variant, cores, memory, load) if measure else None,
-        advice=_advice(cores, huge_pages, features, load if measure else 0.0),
+        advice=_advice(cores, huge_pages, features, load if measure else 0.0, refused),
     )
 
 
@@ -187,6 +201,14 @@ def _node_line(node: machine.NumaNode, cores: tuple[machine.PhysicalCore, ...]) 
     )
 
 
+def _threads_line(placement: machine.Placement, placing_error: str) -> str:
+    if not placement.shares:
+        return f"not bound to nodes: {placement.reason}"
+    shares = ", ".join(f"{share.threads} to node {share.node}" for share in placement.shares)
+    memory = "anywhere" if placing_error else "on the node whose threads read them"
+    return f"bound: {shares}; weights lie {memory}"
+
+
 def _bandwidth_line(reads: list[NodeBandwidth]) -> str:
     """What the cores of one node read."""
     speeds = ", ".join(f"{read.read_bytes_per_second / 1e9:.1f} GB/s from node {read.memory_node}" for read in reads)
@@ -204,6 +226,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
         *([("Physical cores", _physical_line(report.physical_cores))] if report.physical_cores else []),
         ("Memory", _memory_line(report.memory)),
         ("NUMA nodes", "\n".join(nodes) or "not told by the kernel"),
+        ("Threads", _threads_line(report.placement, report.placing_error)),
         ("Huge pages", report.huge_pages),
         *(_measured_rows(report.measured) if report.measured else []),
     ]

@@ -2,6 +2,7 @@
 
 from surefoot.machine.cgroups import throttled_s
 from surefoot.machine.limits import Cores, Memory, cores, free_addresses, memory, usable_cores, used_bytes
+from surefoot.machine.placement import NodeShare, Placement, choose_placement
 from surefoot.machine.topology import (
     NumaNode,
     PhysicalCore,
@@ -15,9 +16,12 @@ from surefoot.machine.topology import (
 __all__ = [
     "Cores",
     "Memory",
+    "NodeShare",
     "NumaNode",
     "PhysicalCore",
+    "Placement",
     "architecture",
+    "choose_placement",
     "cores",
     "cpu_model",
     "free_addresses",

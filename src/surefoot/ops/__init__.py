@@ -30,7 +30,7 @@ from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
 from surefoot.ops.linear import linear, linear_experts
 from surefoot.ops.norms import NormForm, gated_norm, match_rms, norm, norm_heads, sparsify
-from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
+from surefoot.ops.probe import PeakKind, bandwidth_buffer, best_peak, best_read_bandwidth, peak, read_bandwidth
 from surefoot.ops.rope import (
     FactorScaling,
     LinearScaling,
@@ -119,6 +119,7 @@ __all__ = [
     "add",
     "attention",
     "attention_factor",
+    "bandwidth_buffer",
     "best_peak",
     "best_read_bandwidth",
     "combine",

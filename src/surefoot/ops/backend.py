@@ -1,7 +1,8 @@
 """The backend: a loaded library variant with its threads, on which every operation runs; and programs, which replay
 recorded operations: at the shape they were recorded at, or at any shape, by rewriting their arguments.
 
-Owns the library handle, the native context and the choice of variant. Does not know what an operation computes.
+Owns the library handle, the native context with its threads on NUMA nodes and the choice of variant. Does not know what
+an operation computes.
 """
 
 import os
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.machine import architecture, usable_cores
+from surefoot.machine import Placement, architecture, choose_placement, usable_cores
 from surefoot.ops import abi
+from surefoot.ops.pages import Pages
 
 LIBRARIES = Path(__file__).parent / "_lib"
 
@@ -80,6 +82,12 @@ def load_library(variant: str) -> CDLL:
     lib.sf_stop.restype = None
     lib.sf_use_threads.argtypes = [c_void_p, c_int32]
     lib.sf_use_threads.restype = None
+    lib.sf_bind.argtypes = [c_void_p, c_int32, POINTER(c_int32), c_int64]
+    lib.sf_bind.restype = c_int32
+    lib.sf_node_end.argtypes = [c_void_p, c_int32, c_int64, c_int64]
+    lib.sf_node_end.restype = c_int64
+    lib.sf_prefer_nodes.argtypes = [c_void_p, c_int64, POINTER(c_int32), c_int64]
+    lib.sf_prefer_nodes.restype = c_int32
     lib.sf_packed_bytes.argtypes = [c_int64, c_int64, *[c_int32] * 6]
     lib.sf_packed_bytes.restype = c_int64
     lib.sf_alloc.argtypes = [c_int64]
@@ -124,21 +132,47 @@ def choose_variant(asked: str | None = None) -> str:
 class Backend:
     """A variant's library and a native context with its own threads.
 
+    With several NUMA nodes each thread runs on the processors of one node, but for the caller's, which is the program's
+    own: threads that it starts would inherit the binding.
+
     Operations run one at a time. Inside `record()` they are recorded instead, and the `Program` replays them in one
     native call.
     """
 
-    def __init__(self, variant: str | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, variant: str | None = None, threads: int | None = None, placement: Placement | None = None
+    ) -> None:
+        """placement: of the threads on NUMA nodes; None: what suits this machine."""
         self.variant = choose_variant(variant)
         self.threads = threads or usable_cores()
+        self.placement = choose_placement(self.threads) if placement is None else placement
         self._lib = load_library(self.variant)
         self._ops = {name: self._op(name, struct) for name, struct in abi.OPERATIONS.items()}
         self._process = os.getpid()
-        self._context = self._lib.sf_open(self.threads, None)
-        if not self._context:
-            raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
+        self._context = self._open()
+        self.pages = Pages(self.placement, self._prefer_nodes)
         self._recording: Program | None = None
         self.native_seconds = 0.0  # total time in native calls
+
+    def _open(self) -> Any:
+        """A native context whose threads are bound to their nodes."""
+        shares = self.placement.shares
+        nodes = self.placement.node_of_thread()
+        if shares and len(nodes) != self.threads:
+            raise ValueError(f"a placement of {len(nodes)} threads, but there are {self.threads}")
+        context = self._lib.sf_open(self.threads, _int32s(nodes) if shares else None)
+        if not context:
+            raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
+        for index, share in enumerate(shares):
+            self._lib.sf_bind(context, index, _int32s(share.cpus), len(share.cpus))
+        return context
+
+    def _prefer_nodes(self, address: int, nbytes: int, nodes: Sequence[int]) -> int:
+        return int(self._lib.sf_prefer_nodes(address, nbytes, _int32s(nodes), len(nodes)))
+
+    def node_ends(self, outputs: int, nbytes: int) -> list[int]:
+        """Where in a packed matrix the rows end that each node's threads multiply, in bytes, by share."""
+        return [self._lib.sf_node_end(self._context, i, outputs, nbytes) for i in range(len(self.placement.shares))]
 
     @property
     def recording(self) -> bool:
@@ -201,6 +235,10 @@ class Backend:
     def __del__(self) -> None:
         if getattr(self, "_context", None):
             self.close()
+
+
+def _int32s(numbers: Sequence[int]) -> Any:
+    return (c_int32 * len(numbers))(*numbers)
 
 
 class Program:

@@ -73,6 +73,8 @@ def empty_kv_cache(
         raise ValueError(f"no KV cache of {kv_heads} heads of {head_dim}/{value_dim}, blocks of {block_size}: {reason}")
     nbytes = num_blocks * kv_heads * record_bytes
     data = kv_bytes(nbytes) if arena is None else arena.empty(nbytes)
+    if arena is not None:  # not of small arrays, whose pages they share with others
+        backend.pages.spread(data.ctypes.data, nbytes)
     data = data.reshape(num_blocks, kv_heads, record_bytes)
     return KvCache(data, block_size, head_dim, value_dim, form)
 

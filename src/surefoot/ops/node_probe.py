@@ -1,12 +1,13 @@
 """Measures how fast each NUMA node's cores read the memory of each node."""
 
+import os
 from dataclasses import dataclass
 
-from surefoot.machine import NumaNode, PhysicalCore
+from surefoot.machine import NumaNode, PhysicalCore, Placement
 from surefoot.machine.affinity import running_on
-from surefoot.ops.arrays import U8, huge_empty
+from surefoot.ops.arrays import HUGE_BYTES, U8, huge_empty
 from surefoot.ops.backend import Backend
-from surefoot.ops.probe import best_read_bandwidth
+from surefoot.ops.probe import best_read_bandwidth, touch
 
 SECONDS = 0.1  # for each pair of nodes: of eight nodes there are 64
 
@@ -42,14 +43,17 @@ def node_bandwidths(
     return tuple(sorted(measured, key=lambda pair: (pair.cores_node, pair.memory_node)))
 
 
-def touched(nbytes: int) -> U8:
-    """Bytes in pages of their own: untouched pages would all be the same page of zeros."""
+def _memory_of(cpus: list[int], nbytes: int) -> U8:
+    """Bytes on the node of these processors, unless that is full: a page lies near the processor that touches it."""
     buffer = huge_empty(nbytes)
-    buffer[::4096] = 1
+    with running_on(cpus):
+        touch(buffer)
     return buffer
 
 
-def _memory_of(cpus: list[int], nbytes: int) -> U8:
-    """Bytes on the node of these processors, unless that is full: a page lies near the processor that touches it."""
-    with running_on(cpus):
-        return touched(nbytes)
+def placing_error(placement: Placement) -> str:
+    """Why the system refuses to take memory from the nodes that it is asked for; empty if it does not."""
+    backend, buffer = Backend("portable", sum(share.threads for share in placement.shares), placement), huge_empty(1)
+    backend.pages.spread(buffer.ctypes.data, HUGE_BYTES)
+    backend.close()
+    return os.strerror(backend.pages.error) if backend.pages.error else ""

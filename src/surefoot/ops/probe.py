@@ -2,9 +2,10 @@
 
 import time
 from enum import IntEnum
+from itertools import accumulate
 
 from surefoot.ops import abi
-from surefoot.ops.arrays import Array, pointer
+from surefoot.ops.arrays import U8, Array, huge_empty, pointer
 from surefoot.ops.backend import Backend, OpError
 
 GRANULE_BYTES = 512  # two cache lines of each of four streams
@@ -17,6 +18,21 @@ class PeakKind(IntEnum):
     INT8 = 0  # the variant's widest dot products
     FLOAT = 1  # float32 fma
     BF16_MATRIX = 2  # amx only
+
+
+def bandwidth_buffer(backend: Backend, nbytes: int) -> U8:
+    """Memory whose reading tells the bandwidth: each NUMA node's part on that node. To touch it takes a while."""
+    buffer = huge_empty(nbytes)
+    if backend.pages.are_placed:
+        threads = accumulate(share.threads for share in backend.placement.shares)
+        backend.pages.split(buffer.ctypes.data, [nbytes * count // backend.threads for count in threads])
+    touch(buffer)
+    return buffer
+
+
+def touch(buffer: U8) -> None:
+    """Gives it pages of its own: untouched pages would all be the same page of zeros."""
+    buffer[::4096] = 1
 
 
 def read_bandwidth(backend: Backend, buffer: Array, repeats: int = 1) -> float:

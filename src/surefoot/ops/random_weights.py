@@ -3,7 +3,8 @@
 import numpy as np
 
 from surefoot.ops.arrays import huge_empty
-from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
+from surefoot.ops.backend import Backend
+from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, place
 
 PAGE = 4096
 
@@ -21,11 +22,12 @@ def random_weights(n: int, k: int, fmt: WeightFormat) -> IntegerWeights:
     return IntegerWeights(fmt, codes, np.full(n, 1e-3, np.float32), scales, None, table)
 
 
-def copies_of(first: PackedWeights, count: int) -> tuple[PackedWeights, ...]:
+def copies_of(backend: Backend, first: PackedWeights, count: int) -> tuple[PackedWeights, ...]:
     """The same bytes at `count` places, each at the start of a page."""
     stride = -(-first.nbytes // PAGE) * PAGE
     memory = huge_empty(stride * count)
-    for i in range(count):
-        memory[i * stride : i * stride + first.nbytes] = first.data
-    places = (memory[i * stride : i * stride + first.nbytes] for i in range(count))
+    places = [memory[i * stride : i * stride + first.nbytes] for i in range(count)]
+    for data in places:
+        place(backend, first.n, data)
+        data[:] = first.data
     return tuple(PackedWeights(first.format, first.n, first.k, data) for data in places)

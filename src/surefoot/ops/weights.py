@@ -223,7 +223,7 @@ class BlockWeights:
 
 def pack(backend: Backend, weights: IntegerWeights, arena: Arena | None = None) -> PackedWeights:
     """The matrix in the kernels' layout."""
-    packed = empty_packed(weights.format, *weights.shape, weights.offsets is not None, arena)
+    packed = empty_packed(backend, weights.format, *weights.shape, weights.offsets is not None, arena)
     pack_rows(backend, weights, packed)
     return packed
 
@@ -259,10 +259,22 @@ def packed_bytes(fmt: WeightFormat, n: int, k: int, with_offsets: bool) -> int:
     return nbytes
 
 
-def empty_packed(fmt: WeightFormat, n: int, k: int, with_offsets: bool, arena: Arena | None = None) -> PackedWeights:
-    """Memory for a packed matrix, in huge pages if the system grants them. Many matrices should share an arena."""
+def empty_packed(
+    backend: Backend, fmt: WeightFormat, n: int, k: int, with_offsets: bool, arena: Arena | None = None
+) -> PackedWeights:
+    """Memory for a packed matrix that this backend multiplies, in huge pages if the system grants them. Many matrices
+    should share an arena."""
     nbytes = packed_bytes(fmt, n, k, with_offsets)
-    return PackedWeights(fmt, n, k, huge_empty(nbytes) if arena is None else arena.empty(nbytes))
+    data = huge_empty(nbytes) if arena is None else arena.empty(nbytes)
+    place(backend, n, data)
+    return PackedWeights(fmt, n, k, data)
+
+
+def place(backend: Backend, n: int, data: U8) -> None:
+    """Asks for the memory of a packed matrix of n outputs, which nobody has touched yet: the rows that the threads of a
+    NUMA node multiply will be in that node's memory."""
+    if backend.pages.are_placed:
+        backend.pages.split(data.ctypes.data, backend.node_ends(n, data.nbytes))
 
 
 def pack_blocks(backend: Backend, weights: BlockWeights, packed: PackedWeights, first: int = 0) -> None:

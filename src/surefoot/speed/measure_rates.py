@@ -11,13 +11,13 @@ from itertools import islice
 import numpy as np
 
 from surefoot.ops.activations import ActivationForm, empty_activations, quantise
-from surefoot.ops.arrays import F32, empty, huge_empty
+from surefoot.ops.arrays import F32, empty
 from surefoot.ops.attention import Chunks, attention
 from surefoot.ops.backend import Backend
 from surefoot.ops.kv import empty_kv_cache, kv_write
 from surefoot.ops.linear import linear
 from surefoot.ops.norms import NormForm, norm
-from surefoot.ops.probe import PeakKind, peak, read_bandwidth
+from surefoot.ops.probe import PeakKind, bandwidth_buffer, peak, read_bandwidth
 from surefoot.ops.random_weights import copies_of, random_weights
 from surefoot.ops.weights import PackedWeights, WeightFormat, pack, packed_bytes
 from surefoot.speed.rates import (
@@ -115,8 +115,7 @@ def _take_turns(timings: Sequence[_BestTime], seconds: float) -> None:
 
 def _limits(backend: Backend) -> tuple[_BestTime, _BestTime]:
     """Reading the buffer, and one operation at the peak."""
-    buffer = huge_empty(BUFFER_BYTES)
-    buffer[::4096] = 1  # untouched pages would all be the same page of zeros
+    buffer = bandwidth_buffer(backend, BUFFER_BYTES)
     return (
         _BestTime(lambda: _timed(lambda: read_bandwidth(backend, buffer))),
         _BestTime(lambda: 1 / peak(backend, PeakKind.INT8, PEAK_ITERATIONS)),
@@ -128,7 +127,7 @@ def _linear_timings(backend: Backend, shape: LinearShape) -> Iterator[tuple[int,
     still be in the cache."""
     packed = pack(backend, random_weights(shape.measured_outputs, shape.k, shape.format))
     counts = {rows: _num_copies(packed, rows) for rows in ROWS}
-    copies = iter(copies_of(packed, sum(counts.values())))
+    copies = iter(copies_of(backend, packed, sum(counts.values())))
     for rows, count in counts.items():
         yield rows, _linear_timing(backend, [*islice(copies, count)], rows, ActivationForm(shape.limbs))
 

@@ -149,7 +149,7 @@ class GgufFile:
             with self._naming(section.info):
                 parts = list(self._parts(section))
                 for part, weights in zip(parts, self._converted(backend, parts, float_format), strict=True):
-                    packed = packed or empty_packed(weights.format, n, k, weights.has_offsets, self._arena)
+                    packed = packed or empty_packed(backend, weights.format, n, k, weights.has_offsets, self._arena)
                     if isinstance(weights, BlockWeights):
                         pack_blocks(backend, weights, packed, at)
                     else:

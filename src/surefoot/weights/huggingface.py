@@ -100,7 +100,7 @@ class HuggingFaceCheckpoint:
         n, k, packed, at = sum(tensor.shape[0] for tensor in tensors), tensors[0].shape[1], None, 0
         pieces = _pieces(tensors, max(PANEL, PART_WEIGHTS // k // PANEL * PANEL))
         for weights in map_ahead(lambda piece: _round(float_format, _joined(piece)), pieces, backend.threads):
-            packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
+            packed = packed or empty_packed(backend, weights.format, n, k, weights.offsets is not None, self._arena)
             pack_rows(backend, weights, packed, at)
             at += weights.shape[0]
         assert packed is not None

@@ -98,10 +98,10 @@ def packed_cache(
     checkpoint: Checkpoint,
     float_format: str,
     report: Report = lambda done, total: None,
-    variant: str | None = None,
+    backend: Backend | None = None,
 ) -> Iterator[CachedCheckpoint]:
     """The checkpoint with packed matrices from the cache. On exit the missing matrices are added to the cache, or
-    queued to be written in the background.
+    queued to be written in the background. backend: which multiplies them; None: this machine's.
 
     An unusable cache (full or read-only disk, another user's folder) never fails the load.
     """
@@ -111,9 +111,11 @@ def packed_cache(
         folder = cache.folder.expanduser()
         if folder.exists():
             remove_unfinished(own_folder(folder))
-        packing = checkpoint.packing(variant) if isinstance(checkpoint, GgufFile) else Packing.WIDE
+        packing = Packing.WIDE
+        if isinstance(checkpoint, GgufFile):
+            packing = checkpoint.packing(backend.variant if backend is not None else None)
         path = folder / f"{cache_key(model, float_format, packing)}{SUFFIX}"
-        cached = _read(path, report)
+        cached = _read(path, report, backend)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
     yield with_cache
@@ -121,10 +123,10 @@ def packed_cache(
         _write(path, {**cached, **with_cache.packed}, cache.background)
 
 
-def _read(path: Path, report: Report) -> dict[str, Runs]:
+def _read(path: Path, report: Report, backend: Backend | None) -> dict[str, Runs]:
     """The cached matrices; none if the file is absent or cannot be used."""
     try:
-        cached = read_packed(path, report)
+        cached = read_packed(path, report, backend)
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     note_use(path)

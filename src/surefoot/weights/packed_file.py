@@ -17,7 +17,8 @@ from typing import Any
 
 from surefoot.machine.own_folder import check_owner, own_folder
 from surefoot.ops.arrays import ALIGNMENT, U8, huge_empty
-from surefoot.ops.weights import PackedWeights, WeightFormat
+from surefoot.ops.backend import Backend
+from surefoot.ops.weights import PackedWeights, WeightFormat, place
 from surefoot.weights.background_writes import Pace, at_once
 from surefoot.weights.cache_folder import make_room, unfinished
 from surefoot.weights.checkpoint import Report
@@ -25,6 +26,7 @@ from surefoot.weights.checkpoint import Report
 LAYOUT = "SFPACK3"  # as native/kernels/pack.h names it
 MAGIC = b"surefoot packed 2\n".ljust(ALIGNMENT, b"\0")
 STEP = 1 << 23  # bytes that one thread reads at a time
+AHEAD = 8 * STEP  # bytes that are asked of the disk early, where the system's copies of them are dropped
 PIECE = 1 << 20  # bytes that are written at a time; a divisor of STEP
 TAIL = 12  # bytes: the index's CRC-32 and length
 MAX_INDEX_BYTES = 1 << 28
@@ -38,15 +40,20 @@ class DamagedFile(ValueError):
 # ---- reading ----
 
 
-def read_packed(path: Path, report: Report) -> dict[str, Runs]:
-    """The matrices by key. Raises OSError, ValueError, KeyError or TypeError if the file is absent, damaged, or not
-    this user's."""
+def read_packed(path: Path, report: Report, backend: Backend | None = None) -> dict[str, Runs]:
+    """The matrices by key, placed for the backend. Raises OSError, ValueError, KeyError or TypeError if the file is
+    absent, damaged, or not this user's."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         facts = os.fstat(file)
         check_owner(facts, path)
         index = _read_index(file, facts.st_size)
-        data = _read_data(file, index["nbytes"], index["sums"], report)
+        data = huge_empty(index["nbytes"])
+        is_placed = backend is not None and backend.pages.are_placed
+        if backend is not None and is_placed:
+            for entry in _matrices(index):
+                place(backend, entry["n"], _bytes(data, entry))
+        _read_data(file, data, index["sums"], report, is_kept=not is_placed)
     finally:
         os.close(file)
     return {key: [[_packed(data, entry) for entry in run] for run in runs] for key, runs in index["runs"].items()}
@@ -67,31 +74,44 @@ def _read_index(file: int, size: int) -> dict[str, Any]:
     return index
 
 
-def _read_data(file: int, nbytes: int, sums: Sequence[int], report: Report) -> U8:
-    data = huge_empty(nbytes)
-    view = data.data
+def _matrices(index: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The index's entries."""
+    return (entry for runs in index["runs"].values() for run in runs for entry in run)
+
+
+def _read_data(file: int, data: U8, sums: Sequence[int], report: Report, is_kept: bool) -> None:
+    """Fills the array. is_kept: the system keeps its copies of the file, for another load. Otherwise they could fill
+    one NUMA node, and matrices would go to another."""
+    view, nbytes = data.data, data.nbytes
 
     def fill(first: int) -> int:
         at, end = first, min(first + STEP, nbytes)
+        if not is_kept:
+            os.posix_fadvise(file, first + AHEAD, STEP, os.POSIX_FADV_WILLNEED)
         while at < end:
             num_read = os.preadv(file, [view[at:end]], at)
             if not num_read:
                 raise DamagedFile("it is too short")
             at += num_read
+        if not is_kept:
+            os.posix_fadvise(file, first, end - first, os.POSIX_FADV_DONTNEED)
         return zlib.crc32(view[first:end])
 
-    os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_WILLNEED)
+    os.posix_fadvise(file, 0, nbytes if is_kept else AHEAD, os.POSIX_FADV_WILLNEED)
     starts = range(0, nbytes, STEP)
     with ThreadPoolExecutor(2) as pool:
         for number, (expected, actual) in enumerate(zip(sums, pool.map(fill, starts), strict=True), 1):
             if actual != expected:
                 raise DamagedFile("its content has changed")
             report(min(number * STEP, nbytes), nbytes)
-    return data
+
+
+def _bytes(data: U8, entry: Mapping[str, Any]) -> U8:
+    return data[entry["at"] : entry["at"] + entry["nbytes"]]
 
 
 def _packed(data: U8, entry: Mapping[str, Any]) -> PackedWeights:
-    part = data[entry["at"] : entry["at"] + entry["nbytes"]]
+    part = _bytes(data, entry)
     if bytes(part[:7]) != LAYOUT.encode() or part.nbytes != entry["nbytes"]:
         raise DamagedFile("not a packed matrix")
     return PackedWeights(WeightFormat(**entry["format"]), entry["n"], entry["k"], part)

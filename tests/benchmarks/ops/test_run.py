@@ -83,7 +83,7 @@ def test_copies_are_the_same_matrix_elsewhere(name: str) -> None:
     backend = Backend(threads=1)
     x = quantise(backend, np.random.default_rng(0).standard_normal((3, 96), np.float32))
     packed = pack(backend, random_weights(40, 96, FORMATS[name]))
-    copies = copies_of(packed, 3)
+    copies = copies_of(backend, packed, 3)
     want = linear(backend, x, packed)
     assert np.ptp(want) > 0
     assert len({copy.data.ctypes.data for copy in copies}) == 3

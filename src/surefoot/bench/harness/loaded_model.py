@@ -16,7 +16,7 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import describe_model
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case
 from surefoot.machine.cpu_usage import others_share, usage
-from surefoot.ops import Backend, huge_empty, peak, read_bandwidth
+from surefoot.ops import Backend, bandwidth_buffer, peak, read_bandwidth
 from surefoot.ops.probe import PeakKind
 
 CHUNK_BYTES = 128 << 20
@@ -92,8 +92,7 @@ def gauges(backend: Backend, footprint_bytes: int) -> list[Case]:
 
 def bandwidth_case(backend: Backend, footprint_bytes: int) -> Case:
     """A case whose samples each read the next chunk of the footprint, so that no chunk is in the processor's cache."""
-    buffer = huge_empty(footprint_bytes)
-    buffer[::4096] = 1  # untouched pages would all map to the kernel's zero page
+    buffer = bandwidth_buffer(backend, footprint_bytes)
     size = min(CHUNK_BYTES, footprint_bytes)
     chunks = cycle([buffer[start : start + size] for start in range(0, footprint_bytes - size + 1, size)])
     return Case(BANDWIDTH, "limit", lambda: size / read_bandwidth(backend, next(chunks)), bytes=size)
