@@ -85,16 +85,17 @@ class DraftedText:
             self.backend, rows, Workspace()
         )
 
-    def chain(self) -> list[int]:
-        """Greedy drafts after the text."""
-        drafting, drafts, before = self.model.drafting, list[int](), self.fused[-2:-1]
+    def chain(self) -> tuple[list[int], F32]:
+        """Greedy drafts after the text, and their rows."""
+        drafting, drafts, chained, before = self.model.drafting, list[int](), list[F32](), self.fused[-2:-1]
         assert drafting is not None
         for place in range(LENGTH - 1, LENGTH - 1 + DEPTH):
             rows = self.rows([drafts[-1] if drafts else TOKENS[-1]], place, before)
             best, ids = int(self.logits(rows).argmax()), drafting.outputs.ids
             drafts.append(best if ids is None else int(ids[best]))
             before = drafting.further(self.backend, rows)
-        return drafts
+            chained.append(rows.copy())
+        return drafts, np.concatenate(chained)
 
     @property
     def cache(self) -> F32:
@@ -127,7 +128,9 @@ def check(backend: Backend, head: tiny_eagle.TinyHead, path: Path) -> None:
     own = text.rows(TOKENS[1:], 1, text.fused[:-1]).copy()
     assert_near(own, rows)
     assert_near(text.logits(own), theirs.logits(rows))
-    assert text.chain() == theirs.chain(TOKENS, fused[:-1], DEPTH)
+    (drafts, chained), (their_drafts, their_chained) = text.chain(), theirs.chain(TOKENS, fused[:-1], DEPTH)
+    assert drafts == their_drafts
+    assert_near(chained, their_chained)
 
 
 def assert_near(own: F32, theirs: Any) -> None:

@@ -197,15 +197,16 @@ class Reference:
     def logits(self, rows: Any) -> Any:
         return self._norm(rows, "norm") @ self.parts["lm_head"].T
 
-    def chain(self, tokens: Sequence[int], fused: Any, depth: int) -> list[int]:
-        """Greedy drafts after these tokens. fused: of all tokens but the last."""
-        text, before, drafts = list(tokens[1:]), fused, list[int]()
+    def chain(self, tokens: Sequence[int], fused: Any, depth: int) -> tuple[list[int], Any]:
+        """Greedy drafts after these tokens, and their rows. fused: of all tokens but the last."""
+        text, before, drafts, chained = list(tokens[1:]), fused, list[int](), []
         for _ in range(depth):
             rows = self.rows(text, before)
+            chained.append(rows[-1:])
             drafts.append(int(self.head.ids[int(self.logits(rows[-1:]).argmax())]))
             last = self._norm(rows[-1:], "norm") if self.head.flags.get("norm_output") else rows[-1:]
             text, before = [*text, drafts[-1]], torch.cat([before, last])
-        return drafts
+        return drafts, torch.cat(chained)
 
     def _attention(self, x: Any) -> Any:
         count, part = len(x), self._part

@@ -110,10 +110,11 @@ def load_speculation(name: str, target: Loaded, float_format: str) -> Speculatio
 
 def find_draft(name: str) -> Path:
     """The file or folder of a draft model or of an EAGLE-3 head, fetched if needed."""
-    return find_model(name, _check_draft)
+    return find_model(name, check_draft)
 
 
-def _check_draft(metadata: Mapping[str, Any]) -> None:
+def check_draft(metadata: Mapping[str, Any]) -> None:
+    """Raises ValueError if these are metadata of neither a model that surefoot runs nor an EAGLE-3 head."""
     if not is_eagle_config(metadata):
         check_supported(metadata)
 
