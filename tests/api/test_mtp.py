@@ -19,7 +19,7 @@ def test_auto_drafts_with_the_models_own_layer_and_restarts_warm(tmp_path: Path)
     answers, cached = [], []
     for speculate, has_layer in (("off", False), ("lookup", False), ("auto", True), ("auto", True)):
         llm = LLM(model, threads=1, speculate=speculate, prompt_cache=cache, kv_bytes=32 << 20, max_context=256)
-        assert (llm.model.mtp is not None) == has_layer
+        assert (llm.model.drafting is not None) == has_layer
         (output,) = llm.generate([PROMPT], PARAMS)
         llm.close()
         answers.append((output.outputs[0].token_ids, output.outputs[0].logprobs))

@@ -11,7 +11,7 @@ from surefoot.core import Request, SampleKey, SamplingParams
 from surefoot.engine import Engine, Event, MemoryRequest, Usage, make_engine, make_runner, plan_memory
 from surefoot.models import Model
 from surefoot.ops import Backend, KvForm
-from surefoot.runner import MtpDrafter, slot_bytes
+from surefoot.runner import LayerDrafter, slot_bytes
 from surefoot.sampling import TokenLogprobs
 from surefoot.scheduler import Scheduler
 from surefoot.speculate import LookupDrafter, LookupFirst, Speculator
@@ -39,14 +39,14 @@ def model(name: str) -> Model:
 
 def opened(name: str, depth: int, caching: bool = True, lookup: bool = False) -> Engine:
     """depth: of every draft; 0: an engine without the drafting layer."""
-    loaded = model(name) if depth else model(name).without_mtp()
+    loaded = model(name) if depth else model(name).without_drafting()
     sizes = slot_bytes(backend(), loaded.config, block_size=BLOCK)
     request = MemoryRequest(sizes, 64 << 20, 448, 4, max_chunk=64, block_size=BLOCK)
     capacity = plan_memory(loaded, request, backend().variant)
     runner = make_runner(backend(), loaded, capacity, KvForm.KEYS_TWO_LIMBS, MAX_DRAFTS)
     if not depth:
         return make_engine(capacity, runner, caching=caching)
-    drafter = LookupFirst(LookupDrafter(), MtpDrafter(runner)) if lookup else MtpDrafter(runner)
+    drafter = LookupFirst(LookupDrafter(), LayerDrafter(runner)) if lookup else LayerDrafter(runner)
     return make_engine(capacity, runner, caching=caching, speculator=Speculator(drafter, FixedDepth(depth)))
 
 
@@ -163,4 +163,4 @@ def test_too_few_blocks_for_all_drafts() -> None:
 def test_a_model_without_the_layer_is_refused() -> None:
     plain = opened("qwen3_5", 0)
     with pytest.raises(ValueError, match="no layer that drafts"):
-        MtpDrafter(plain._executor.runner)  # type: ignore[attr-defined]
+        LayerDrafter(plain._executor.runner)  # type: ignore[attr-defined]

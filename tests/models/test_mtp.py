@@ -46,10 +46,10 @@ class FollowedText:
         return batch
 
     def guesses(self, first: int) -> F32:
-        assert self.model.mtp is not None
+        assert self.model.drafting is not None
         memory, workspace = self.runner.runner.kv.memory, Workspace()
-        stream = self.model.mtp.guess(self.backend, self.batch(first), self.before[first:], memory, workspace)
-        return replace(self.model, norm=self.model.mtp.norm).logits(self.backend, stream, workspace)
+        stream = self.model.drafting.guess(self.backend, self.batch(first), self.before[first:], memory, workspace)
+        return replace(self.model, norm=self.model.drafting.outputs.norm).logits(self.backend, stream, workspace)
 
     @property
     def cache(self) -> F32:
@@ -87,10 +87,10 @@ def test_the_model_is_the_same_with_and_without(backend: Backend, name: str) -> 
     model = tiny_mtp.make_model(backend, name)
     logits = [
         tiny.all_logits(tiny.make_runner(backend, each), tiny.tokens(LENGTH), [LENGTH])
-        for each in (model, model.without_mtp(), tiny.make_model(backend, name))
+        for each in (model, model.without_drafting(), tiny.make_model(backend, name))
     ]
     assert logits[0].tobytes() == logits[1].tobytes() == logits[2].tobytes()
-    assert model.config.state_bytes == model.without_mtp().config.state_bytes + 4 * model.config.width
+    assert model.config.state_bytes == model.without_drafting().config.state_bytes + 4 * model.config.width
 
 
 def test_from_gguf(backend: Backend, tmp_path: Path) -> None:
@@ -114,5 +114,5 @@ def test_other_drafting_layers_are_left_out(backend: Backend, extra: str) -> Non
     config = {**given.metadata}
     stored = {**tiny_mtp.stored("qwen3_5"), extra: source}
     model = load(backend, HuggingFaceCheckpoint(config, stored))
-    assert model.mtp is None
-    assert read_config(HuggingFaceCheckpoint(config, stored)).mtp_layers == ()
+    assert model.drafting is None
+    assert read_config(HuggingFaceCheckpoint(config, stored)).drafting_layers == ()

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.api.opening import OpenModel, chosen_format, open_model
-from surefoot.api.speculation import DRAFT, HEAD, OFF
+from surefoot.api.speculation import DRAFT, HEAD, OFF, find_draft
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
 from surefoot.formats import AUTO_FORMAT, to_format
 from surefoot.models import ModelConfig, read_config
 from surefoot.ops import Backend, KvForm
 from surefoot.runner import slot_bytes
 from surefoot.speculate import MAX_STEP_DRAFTS
+from surefoot.weights import is_eagle, open_eagle
 from surefoot.weights.memory import weight_bytes
 
 PYTHON_BYTES = 128 << 20  # of Python, its modules and the template's program
@@ -86,7 +87,9 @@ def _all_weights(model: OpenModel, options: ModelOptions) -> int:
         return own
     if draft.endswith(HEAD):
         return own + Path(draft).stat().st_size
-    return own + weight_bytes(open_model(draft).checkpoint, fmt)
+    location = find_draft(draft)
+    checkpoint = open_eagle(location).checkpoint if is_eagle(location) else open_model(location).checkpoint
+    return own + weight_bytes(checkpoint, fmt)
 
 
 def _kv_bytes(config: ModelConfig, request: MemoryRequest, weights: int) -> int:

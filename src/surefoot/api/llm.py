@@ -52,9 +52,9 @@ class LLM:
     prompt_cache: a folder for keys and values of prompts and answers, which later prompts that begin alike need not
     compute. It outlives the process; `close` writes the rest. It does not change the output.
     speculate: how draft tokens are made: auto (by the model's own drafting layer, if its files have one, and lookup),
-    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, or the file of a draft head, and
-    lookup), off. Draft length follows the measured gain, down to none. This
-    does not change the output either.
+    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, an EAGLE-3 head, or the file of a
+    draft head, and lookup), off. Draft length follows the measured gain, down to none. This does not change the output
+    either.
     sampling: values (temperature, top_k …) that replace the model's own in `default_sampling`.
     chat_template: a Jinja file or the name of a common format (chatml, llama3 …), instead of the model's own.
     pooling: mean, cls, last or rank, for `embed` and `rerank`, instead of what the model's files say.
@@ -116,7 +116,7 @@ class LLM:
         self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.max_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
         self.speculator = speculation.start(self.runner, self.capacity.scheduling, draft_bytes)
-        tier = self._open_tier(prompt_cache if prefix_caching else None)
+        tier = self._open_tier(prompt_cache if prefix_caching else None, speculation.head_name)
         self.disk_tier: DiskTier | None = tier if isinstance(tier, DiskTier) else None
         self.no_disk_reason: str = tier.reason if isinstance(tier, NoTier) else ""
         self.engine = make_engine(
@@ -138,11 +138,11 @@ class LLM:
         """Write what the prompt cache has not written yet, and let another process use it. No request may follow."""
         self.engine.close()
 
-    def _open_tier(self, cache: str | Path | PromptCache | None) -> DiskTier | NoTier:
+    def _open_tier(self, cache: str | Path | PromptCache | None, head: str) -> DiskTier | NoTier:
         if cache is None:
             return NoTier("no folder is given")
         settings = cache if isinstance(cache, PromptCache) else PromptCache(Path(cache))
-        return open_tier(settings, self.path, self._digests, self.float_format, self.kv_form, self.runner.kv)
+        return open_tier(settings, self.path, self._digests, self.float_format, self.kv_form, self.runner.kv, head)
 
     def hash_files(self) -> ModelDigests:
         """Hashes of the model's files. Waits for a thread that was started for it (`OpenModel.hashing`)."""

@@ -67,9 +67,10 @@ def open_tier(
     float_format: str,
     kv_form: KvForm,
     blocks: KvStore,
+    head: str = "",
 ) -> DiskTier | NoTier:
     """The tier below the prefix tree. digests: of the model's files, if they are being hashed already; else a thread
-    hashes them here."""
+    hashes them here. head: tells which published head's keys and values the blocks have beside the model's."""
     try:
         store, cipher = open_store(cache)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
@@ -78,6 +79,7 @@ def open_tier(
         return NoTier(str(error))
     form = f"{ARITHMETIC} {float_format} {int(kv_form)} {blocks.block_size} {blocks.block_bytes} "
     form += f"{blocks.state_bytes} " if blocks.state_bytes else ""
+    form += f"{head} " if head else ""
 
     def make_hasher() -> BlockHasher:
         hashed = digests.result() if digests is not None else hash_model(model, store.fact, store.set_fact)

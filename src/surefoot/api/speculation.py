@@ -1,14 +1,31 @@
-"""The option `speculate`: off, auto (the model's own drafting layer, if there is one; lookup), lookup, draft:MODEL."""
+"""The option `speculate`: off, auto (the model's own drafting layer, if there is one; lookup), lookup, draft:MODEL.
 
+MODEL is a smaller model, an EAGLE-3 head, or a draft head's .safetensors file."""
+
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from surefoot.api.loading import Loaded, load_model
-from surefoot.models import Model
-from surefoot.runner import DraftHead, DraftModel, HeadWeights, MtpDrafter, Runner, SessionRunner, load_head, slot_bytes
+from surefoot.formats import to_format
+from surefoot.models import EagleHead, Model, check_supported, load_eagle, with_head
+from surefoot.runner import (
+    DraftHead,
+    DraftModel,
+    HeadWeights,
+    LayerDrafter,
+    Runner,
+    SessionRunner,
+    load_head,
+    slot_bytes,
+)
 from surefoot.scheduler import SchedulerConfig
 from surefoot.speculate import MAX_STEP_DRAFTS, DepthController, Drafter, LookupDrafter, LookupFirst, Speculator
+from surefoot.weights import find_model, is_eagle, is_eagle_config, open_eagle
 
+LOG = logging.getLogger(__name__)
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
 HEAD = ".safetensors"  # suffix of a draft head for the target; a draft model is a GGUF file or a folder
 MEMORY_FRACTION = 0.15  # of the target's memory for keys and values, given to the draft model's
@@ -23,14 +40,22 @@ class Speculation:
     name: str  # the option's value
     draft: Loaded | None = None  # a draft model
     head: HeadWeights | None = None  # a draft head on the target
+    eagle: EagleHead | None = None  # a published head on the target
 
     @property
     def max_drafts(self) -> int:
         return 0 if self.name == OFF else MAX_STEP_DRAFTS
 
+    @property
+    def head_name(self) -> str:
+        """Of a published head; empty: there is none."""
+        return "" if self.eagle is None else self.eagle.name
+
     def fitted(self, model: Model) -> Model:
-        """The model with its own drafting layer only if that one drafts."""
-        return model if self.name == AUTO else model.without_mtp()
+        """The model with the drafting layer that drafts: a published head, its own, or none."""
+        if self.eagle is not None:
+            return with_head(model, self.eagle)
+        return model if self.name == AUTO else model.without_drafting()
 
     def share(self, kv_bytes: int) -> int:
         """The part of the memory for keys and values that the draft model takes."""
@@ -47,8 +72,8 @@ class Speculation:
         if self.draft is not None:
             runner = _draft_runner(self.draft, scheduling.max_running, scheduling.max_context, nbytes)
             return LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size))
-        if target.model.mtp is not None:
-            return LookupFirst(LookupDrafter(), MtpDrafter(target))
+        if target.model.drafting is not None:
+            return LookupFirst(LookupDrafter(), LayerDrafter(target))
         return LookupDrafter()
 
 
@@ -73,8 +98,29 @@ def load_speculation(name: str, target: Loaded, float_format: str) -> Speculatio
     if path.endswith(HEAD):
         config = target.model.config
         return Speculation(name, head=load_head(Path(path), config.width, config.vocab_size))
-    draft = load_model(path, float_format, None, None, backend=target.backend)
+    location = find_draft(path)
+    if is_eagle(location):
+        return Speculation(name, eagle=_load_eagle(location, target, float_format))
+    draft = load_model(location, float_format, None, None, backend=target.backend)
     pairs = zip(target.tokenizer.pieces, draft.tokenizer.pieces, strict=False)
     if num_other := sum(piece != other for piece, other in pairs):
         raise ValueError(f"{path} cannot draft for this model: {num_other} of its tokens differ")
     return Speculation(name, draft)
+
+
+def find_draft(name: str) -> Path:
+    """The file or folder of a draft model or of an EAGLE-3 head, fetched if needed."""
+    return find_model(name, check_draft)
+
+
+def check_draft(metadata: Mapping[str, Any]) -> None:
+    """Raises ValueError if these are metadata of neither a model that surefoot runs nor an EAGLE-3 head."""
+    if not is_eagle_config(metadata):
+        check_supported(metadata)
+
+
+def _load_eagle(path: Path, target: Loaded, float_format: str) -> EagleHead:
+    file = open_eagle(path)
+    if file.target:
+        LOG.info("the head was trained for %s", file.target)
+    return load_eagle(target.backend, file, target.model, to_format(float_format))

@@ -50,8 +50,9 @@ Context = Annotated[
 Speculate = Annotated[
     str,
     typer.Option(
-        help="Speculative decoding: auto, lookup, draft:MODEL (a smaller model with the same tokenizer, or a draft "
-        "head's .safetensors file) or off. It cannot change the output, and is used only where it is faster.",
+        help="Speculative decoding: auto, lookup, draft:MODEL (a smaller model with the same tokenizer, an EAGLE-3 "
+        "head, or a draft head's .safetensors file) or off. It cannot change the output, and is used only where it is "
+        "faster.",
         rich_help_panel=MACHINE,
     ),
 ]

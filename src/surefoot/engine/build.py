@@ -20,7 +20,9 @@ def make_runner(backend: Backend, model: Model, capacity: Capacity, kv_form: KvF
         backend, model, scheduling.max_context, {group.window: group.num_blocks for group in layout.groups},
         scheduling.max_chunk, kv_form, record=not _has_float_experts(model), block_size=layout.block_size,
         num_slots=0 if layout.states is None else layout.states.num_slots,
-        num_draft_blocks=_num_draft_blocks(scheduling.max_running, max_drafts, layout.block_size) if model.mtp else 0,
+        num_draft_blocks=0 if model.drafting is None else _num_draft_blocks(
+            scheduling.max_running, max_drafts, layout.block_size
+        ),
     )  # fmt: skip
     runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running + max_drafts)
     return runner

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from surefoot import machine
 from surefoot.kv import KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout
-from surefoot.models import KvLayer, Model, ModelConfig
+from surefoot.models import KvLayer, Model, ModelConfig, StateLayer
 from surefoot.scheduler import SchedulerConfig
 from surefoot.speed import model_work
 from surefoot.speed.shipped_rates import nominal_rates
@@ -21,6 +21,7 @@ SLOTS_PER_REQUEST = 2  # of states: one to go on from, one to save to
 SNAPSHOT_SHARE = 0.2  # of the memory that these slots leave, for snapshots of states
 SAFE_SHARE = 0.95  # of a context that fits now: at the next start a little less memory may be free
 MIB = 1 << 20
+DRAFTING_ROWS = 12  # of floats that a drafting layer takes for a row: features, what is fused, joined and quantised
 MIN_STRIDE = 64  # tokens between snapshots along a prompt
 
 
@@ -166,8 +167,15 @@ def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) 
         + 2 * config.layer_lanes * (len(config.layers) + 2)
         + 4 * copies * (config.ffn + config.width)
         + 3 * config.heads * heads
+        + DRAFTING_ROWS * _drafting_lanes(config)
     )
     return 4 * (rows * per_row + 2 * (max_running + max_drafts) * config.vocab_size)
+
+
+def _drafting_lanes(config: ModelConfig) -> int:
+    """Of the row that a drafting layer keeps; 0: there is no such layer."""
+    states = (layer.kv for layer in config.drafting_layers)
+    return sum(state.nbytes // 4 for state in states if isinstance(state, StateLayer))
 
 
 def _kv_layers(config: ModelConfig) -> list[KvLayer]:

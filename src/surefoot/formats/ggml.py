@@ -288,4 +288,5 @@ TYPES: dict[int, BlockType] = {
     41: _type("Q1_0", 128, 128, _SIGN, [_D, _qs(16)], [Part("qs", 1, 1)], _d),
     42: _type("Q2_0", 64, 64, _SIGN_AND_TWO, [_D, _qs(16)], [Part("qs", 2, 1)], _d),
 }  # fmt: skip
+WHOLE_NUMBERS = {26: _float("I32", "<i4"), 27: _float("I64", "<i8")}  # no weights, but lists of ids
 NAMES: dict[str, BlockType] = {kind.name: kind for kind in TYPES.values()}

@@ -11,6 +11,9 @@ from typing import Any, Protocol, cast
 from surefoot.formats import SERVED, ModelFormat
 from surefoot.models.config import ENCODERS, KvLayer, ModelConfig, SharedKv, StateLayer
 from surefoot.models.decoder import WANTED, Model
+from surefoot.models.drafting import DraftOutputs
+from surefoot.models.eagle import EagleHead, with_head
+from surefoot.models.eagle_load import load_eagle
 from surefoot.models.llama import LlamaFamily, Pairing
 from surefoot.models.load import Loader
 from surefoot.models.shapes import check_shapes
@@ -25,6 +28,8 @@ __all__ = [
     "FAMILIES",
     "WANTED",
     "Batch",
+    "DraftOutputs",
+    "EagleHead",
     "KvLayer",
     "KvRows",
     "LayerMemory",
@@ -38,7 +43,9 @@ __all__ = [
     "empty_batch",
     "family_of",
     "load",
+    "load_eagle",
     "read_config",
+    "with_head",
 ]
 
 FAMILIES = (

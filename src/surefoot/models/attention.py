@@ -76,6 +76,11 @@ class Attention:
         _rotate(step, keys, self.rope)
         kv_write(step.backend, step.caches[self.layer], keys, values, step.batch.kv[self.window].slots)
 
+    def prepare(self, step: Step, queries: F32) -> None:
+        """Norms and rotates queries [rows, heads, head_dim] in place."""
+        self._norm(step, queries, queries[:, :0])
+        _rotate(step, queries, self.rope)
+
     def _norm(self, step: Step, queries: F32, keys: F32) -> None:
         for normed, heads in ((self.query_norm, queries), (self.key_norm, keys)):
             if normed is not None and heads.size:

@@ -155,7 +155,7 @@ class ModelConfig:
     scan: ScanConfig | None = None  # of families with Mamba-2's scan
     streams: StreamsConfig | None = None  # of families with several residual streams
     num_unused: int = 0  # layers at the file's end that only draft
-    mtp_layers: tuple[LayerConfig, ...] = ()  # what the layer that drafts keeps: keys and values, the row before
+    drafting_layers: tuple[LayerConfig, ...] = ()  # what the layer that drafts keeps: keys and values, the row before
     layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none
     query_growth: QueryGrowth | None = None  # None: queries are as long at every position
     norms_rotated: bool = False  # queries and keys that rotate are normed per head afterwards, without weights
@@ -165,7 +165,7 @@ class ModelConfig:
     @property
     def kept_layers(self) -> tuple[LayerConfig, ...]:
         """All that keep something of a request. The layer that drafts comes after the others."""
-        return self.layers + self.mtp_layers
+        return self.layers + self.drafting_layers
 
     @property
     def num_ids(self) -> int:

@@ -7,8 +7,8 @@ import numpy as np
 
 from surefoot.models.config import ModelConfig
 from surefoot.models.dense import Dense
+from surefoot.models.drafting import DraftingLayer
 from surefoot.models.linear import Linear
-from surefoot.models.mtp import MtpLayer
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
 from surefoot.ops import Backend, PackedWeights, add, embed, norm, softcap
@@ -28,7 +28,7 @@ class Model:
     layers: tuple[Layer, ...]  # in order
     norm: Norm  # after the last layer
     head: Linear  # to the logits
-    mtp: MtpLayer | None = None  # the layer that drafts; None: there is none, or drafts are made otherwise
+    drafting: DraftingLayer | None = None  # the layer that drafts; None: there is none, or drafts are made otherwise
     remainder: PackedWeights | None = None  # what rounding left of the embeddings, added too; None: it was dropped
     dense: tuple[Dense, ...] = ()  # what a pooled vector goes through, in order
 
@@ -44,13 +44,19 @@ class Model:
             step.add(embed(backend, batch.tokens, self.remainder, self.config.embedding_scale, out=room))
         for layer in self.layers:
             layer(step)
-        if self.mtp is not None:
-            self.mtp.follow(step)
+        if self.drafting is not None:
+            self.drafting.follow(step)
         return self._logits(step)
 
-    def without_mtp(self) -> "Model":
+    @property
+    def draft_rows(self) -> tuple[str, int]:
+        """The workspace's name for the rows that drafts begin from, one for each row of logits, and their lanes."""
+        own = None if self.drafting is None else self.drafting.rows
+        return own or (WANTED, self.config.width)
+
+    def without_drafting(self) -> "Model":
         """The same model, which keeps nothing for the layer that drafts."""
-        return replace(self, config=replace(self.config, mtp_layers=()), mtp=None)
+        return replace(self, config=replace(self.config, drafting_layers=()), drafting=None)
 
     def _logits(self, step: Step) -> F32:
         backend, workspace, wanted = step.backend, step.workspace, step.batch.wanted

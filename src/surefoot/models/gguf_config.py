@@ -109,9 +109,10 @@ def gguf_config(
     family: str,
     pairing: Literal["halves", "neighbours"] = "halves",
     layer: Callable[[int, KvLayer, RopeForm], LayerConfig] | None = None,
+    vocab_size: int | None = None,
 ) -> ModelConfig:
-    """The config of a model of grouped-query attention and gated feed-forward layers. `layer` may make layers
-    differ."""
+    """The config of a model of grouped-query attention and gated feed-forward layers. `layer` may make layers differ.
+    vocab_size: of a file without embeddings."""
     gguf = Gguf(checkpoint)
     width, heads = gguf.need("embedding_length"), gguf.need("attention.head_count")
     kv_heads = int(np.max(gguf.get("attention.head_count_kv", heads)))  # some files give one number per layer
@@ -120,7 +121,7 @@ def gguf_config(
     rope = gguf.rope(head_dim, pairing)
     return ModelConfig(
         family=family,
-        vocab_size=_num_embeddings(checkpoint),
+        vocab_size=vocab_size or _num_embeddings(checkpoint),
         width=width,
         heads=heads,
         ffn=gguf.ffn(),

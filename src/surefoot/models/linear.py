@@ -57,6 +57,10 @@ class Linear:
         return sum(num_outputs(part.matrix) for part in self.parts)
 
     @property
+    def num_inputs(self) -> int:
+        return _num_inputs(self.parts[0].matrix)
+
+    @property
     def matrices(self) -> tuple[Matrix, ...]:
         return tuple(part.matrix for part in self.parts)
 
@@ -66,7 +70,7 @@ class Linear:
 
     def rows(self, backend: Backend, outputs: I64) -> F32:
         """The weights of the given outputs, in float32."""
-        weights = empty((len(outputs), _num_inputs(self.matrices[0])), np.float32)
+        weights = empty((len(outputs), self.num_inputs), np.float32)
         for part, columns in _columns(self.matrices):
             own = (outputs >= columns.start) & (outputs < columns.stop)
             weights[own] = embed(backend, outputs[own] - columns.start, self.matrices[part])

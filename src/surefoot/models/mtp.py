@@ -9,7 +9,10 @@ In the model's pass (`follow`) the layer writes keys and values only. A guess (`
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from surefoot.models.attention import Attention
+from surefoot.models.drafting import DraftOutputs
 from surefoot.models.layers import PreNormLayer
 from surefoot.models.linear import Linear
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
@@ -33,6 +36,11 @@ class MtpLayer:
     keys_values: Linear  # the outputs of the attention's matrix that are keys and values
     norm: Norm  # after the layer
     delay: ConvWeights  # gives each row the row before it
+    rows: tuple[str, int] | None = None  # guesses begin from the model's last rows
+
+    @property
+    def outputs(self) -> DraftOutputs:
+        return DraftOutputs(self.norm)
 
     def follow(self, step: Step) -> None:
         """Writes the keys and values of the step's rows. The step's stream stays as it is."""
@@ -51,6 +59,12 @@ class MtpLayer:
         self.layer(step)
         return step.settle()
 
+    def first(self, backend: Backend, rows: F32) -> F32:
+        return _normed(backend, self.model_norm, rows)
+
+    def further(self, backend: Backend, stream: F32) -> F32:
+        return _normed(backend, self.norm, stream)
+
     def _join(self, step: Step, before: F32) -> None:
         width = step.h.shape[1]
         embedded, both = step.floats("embedded", step.rows, width), step.floats("both", step.rows, 2 * width)
@@ -58,3 +72,9 @@ class MtpLayer:
         norm(step.backend, self.token_norm.form, embedded, self.token_norm.weight, y=both[:, :width])
         norm(step.backend, self.row_norm.form, before, self.row_norm.weight, y=both[:, width:])
         self.join.project(step.backend, step.features("both", both, self.join), step.h)
+
+
+def _normed(backend: Backend, by: Norm, stream: F32) -> F32:
+    normed = np.empty_like(stream)
+    norm(backend, by.form, stream, by.weight, y=normed)
+    return normed

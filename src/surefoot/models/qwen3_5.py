@@ -129,7 +129,7 @@ def _drafting(config: ModelConfig, checkpoint: Checkpoint) -> ModelConfig:
         return config
     attention = config.layers[config.attention_layers[0]]
     row = LayerConfig(StateLayer(((1, config.width),)), None)
-    return replace(config, mtp_layers=(attention, row))
+    return replace(config, drafting_layers=(attention, row))
 
 
 def _checked(config: ModelConfig) -> ModelConfig:
@@ -145,7 +145,7 @@ def _checked(config: ModelConfig) -> ModelConfig:
 
 def build(load: Loader) -> Model:
     model = load.model(lambda i: load.layer(i, _mixer(load, i)))
-    return replace(model, mtp=_mtp_layer(load, model)) if load.config.mtp_layers else model
+    return replace(model, drafting=_mtp_layer(load, model)) if load.config.drafting_layers else model
 
 
 def _mixer(load: Loader, i: int) -> Mixer:

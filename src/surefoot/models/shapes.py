@@ -80,7 +80,7 @@ def check_shapes(config: ModelConfig, tensors: Tensors) -> None:
     for layer in range(len(config.layers)):
         sizes = _check_tensors(_in_layer(config, layer, tensors), tensors)
         _check_experts(config, layer, sizes)
-    if config.mtp_layers:
+    if config.drafting_layers:
         _check_tensors(_mtp(config, tensors), tensors)
 
 

@@ -119,7 +119,7 @@ def size_model(
     backend = Backend(threads=1)
     try:
         fmt = to_format(chosen_format(float_format, header.metadata))
-        model = load(backend, OutlineCheckpoint(header, host), fmt).without_mtp()
+        model = load(backend, OutlineCheckpoint(header, host), fmt).without_drafting()
         sizes = slot_bytes(backend, model.config, kv_form)
     finally:
         backend.close()

@@ -4,7 +4,7 @@ from surefoot.runner.draft_head import DraftHead, HeadWeights, load_head
 from surefoot.runner.draft_model import DraftModel
 from surefoot.runner.executor import Executed, Executor
 from surefoot.runner.kv_store import KvStore, slot_bytes
-from surefoot.runner.mtp_drafter import MtpDrafter
+from surefoot.runner.layer_drafter import LayerDrafter
 from surefoot.runner.runner import FlatStep, Runner
 from surefoot.runner.sessions import Session, SessionRunner, Work
 
@@ -16,7 +16,7 @@ __all__ = [
     "FlatStep",
     "HeadWeights",
     "KvStore",
-    "MtpDrafter",
+    "LayerDrafter",
     "Runner",
     "Session",
     "SessionRunner",

@@ -136,7 +136,7 @@ class ForwardPass(Protocol):
     def max_chunk(self) -> int: ...
     def forward(self, step: FlatStep) -> F32: ...
     def hidden(self, num_rows: int) -> F32:
-        """Hidden states that the last pass computed its logits from."""
+        """The rows that drafts begin from, for the last pass's rows of logits."""
 
     def normed(self, first: int, count: int) -> F32:
         """Hidden states of the last pass after the final norm, for `count` rows from `first` on."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.models import WANTED, Batch, Model, Workspace, empty_batch
+from surefoot.models import Batch, Model, Workspace, empty_batch
 from surefoot.ops import Backend, Chunks, KvForm, Program, Shape, ShapedProgram, ShapeError, StateRows, third_of
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
@@ -211,8 +211,10 @@ class Runner:
         return self.model.logits_of(self.backend, self._workspace, first, count, self._scoring)
 
     def hidden(self, num_rows: int) -> F32:
-        """Hidden states after the last layer, of the rows with logits in the last step; valid until the next step."""
-        return self._workspace.floats(WANTED, num_rows, self.model.config.width)
+        """The rows that drafts begin from, of the rows with logits in the last step; valid until the next step. These
+        are hidden states after the last layer, or what the model's drafting layer reads."""
+        name, width = self.model.draft_rows
+        return self._workspace.floats(name, num_rows, width)
 
     def _passes_for(self, shape: Shape) -> Passes:
         before = self._passes.capacity if self._passes is not None else MIN_CAPACITY

@@ -20,7 +20,7 @@ NO_DRAFT = DraftOffer(0)
 class TargetRow(NamedTuple):
     """The target's row that a sample's last token was sampled from. Valid until the next step."""
 
-    hidden: F32  # after the last layer, before the last norm
+    hidden: F32  # after the last layer, before the last norm; or what the target's drafting layer reads
     tables: tuple[BlockTable, ...] = ()  # the sample's blocks of keys and values, one table per group
 
 

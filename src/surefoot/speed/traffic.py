@@ -89,7 +89,7 @@ def model_work(model: Model, kv_bytes: Mapping[int, int]) -> ModelWork:
 
 def weight_bytes(model: Model) -> int:
     """Bytes of all weights in memory: embeddings too, and all experts."""
-    parts = (model.layers, model.norm, model.head, model.mtp)
+    parts = (model.layers, model.norm, model.head, model.drafting)
     head = {id(matrix) for matrix in model.head.matrices}
     tables = [*_tables(parts), *([] if id(model.embeddings) in head else [model.embeddings])]
     return sum(use.num_experts * use.nbytes for use in _uses(parts)) + sum(table.nbytes for table in tables)

@@ -1,6 +1,7 @@
 """Reads checkpoint files: their metadata and tensors, checked before use, and the tensors as integer weights."""
 
 from surefoot.weights.checkpoint import Checkpoint, Report, ReportingCheckpoint
+from surefoot.weights.eagle import is_eagle, is_eagle_config, open_eagle
 from surefoot.weights.file_digests import BackgroundHash, ModelDigests, hash_in_background, hash_model
 from surefoot.weights.gguf import GgufFile
 from surefoot.weights.gguf_header import GgufError
@@ -37,7 +38,10 @@ __all__ = [
     "fingerprint",
     "hash_in_background",
     "hash_model",
+    "is_eagle",
+    "is_eagle_config",
     "open_checkpoint",
+    "open_eagle",
     "packed_cache",
     "writing_beside",
 ]

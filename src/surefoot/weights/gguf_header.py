@@ -264,10 +264,10 @@ def _read_entry(cursor: _Cursor) -> TensorInfo:
         raise GgufError(f"{name} has {num_dimensions} dimensions, where 1 to {MAX_DIMENSIONS} are possible")
     shape = tuple(reversed([cursor.number("Q", name) for _ in range(num_dimensions)]))
     number, offset = cursor.number("I", name), cursor.number("Q", name)
-    if number not in ggml.TYPES:
+    kind = ggml.TYPES.get(number) or ggml.WHOLE_NUMBERS.get(number)
+    if kind is None:
         known = ", ".join(kind.name for kind in ggml.TYPES.values())
         raise GgufError(f"{name} has ggml type {number}, which surefoot does not read; take a file with {known}")
-    kind = ggml.TYPES[number]
     if min(shape) < 1 or shape[-1] % kind.block:
         raise GgufError(f"{name} has shape {shape}, but a row of {kind.name} is one or more blocks of {kind.block}")
     return TensorInfo(name, kind, shape, offset, math.prod(shape) // kind.block * kind.nbytes)

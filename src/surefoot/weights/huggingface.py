@@ -54,8 +54,7 @@ class HuggingFaceCheckpoint:
             check_config(config)
         except MetadataError as wrong:
             raise MetadataError(f"{folder / 'config.json'}: {wrong}") from None
-        stored = {name: tensor for file in _files(folder) for name, tensor in read_safetensors(file).items()}
-        return cls(config, {**collect_quantised(config, stored), **_dense_matrices(folder)})
+        return cls(config, {**collect_quantised(config, stored_tensors(folder)), **_dense_matrices(folder)})
 
     def floats(self, name: str) -> F32:
         return self.tensors[name].floats()
@@ -126,6 +125,11 @@ def _pieces(tensors: Sequence[Stored], num_rows: int) -> Iterator[Piece]:
 def _joined(piece: Piece) -> F32:
     floats = [tensor.floats(rows) for tensor, rows in piece]
     return floats[0] if len(floats) == 1 else np.concatenate(floats)
+
+
+def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """The tensors of a folder's safetensors files, by their names there."""
+    return {name: tensor for file in _files(folder) for name, tensor in read_safetensors(file).items()}
 
 
 def _files(folder: Path) -> list[Path]:

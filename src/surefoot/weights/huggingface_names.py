@@ -50,7 +50,14 @@ MODERNBERT_WHOLE = {
     "classifier": "cls.output",
 }
 BERTS = ("bert", "camembert", "gte", "jina_embeddings_v3", "new", "nomic_bert", "roberta", "xlm-roberta")
+EAGLE_WHOLE = {
+    "fc": "fc",
+    "input_norm": "enc.output_norm",
+    "d2t": "d2t",
+    **{f"fc_norm.{number}": f"fc_norm.{number}" for number in range(16)},
+}
 FAMILY_WHOLE = {
+    "eagle3": EAGLE_WHOLE,
     "nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"},
     "modernbert": MODERNBERT_WHOLE,
     **dict.fromkeys(BERTS, BERT_WHOLE),
@@ -289,6 +296,7 @@ FAMILY_LAYER = {
     "qwen3_next": DELTA,
     "kimi_linear": KIMI,
     "llama4_text": LLAMA4,
+    "eagle3": {"hidden_norm": "attn_norm_2"},
     "lfm2": LFM2,
     "lfm2_moe": LFM2,
     "granitemoehybrid": GRANITE_HYBRID,

@@ -199,6 +199,12 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), ("full_attention_interval",), ("full_attention_interval",)),
     (array("biu", "a list of flags"), ("attention.recurrent_layers",), ()),
     (whole(0, 16), ("nextn_predict_layers",), ()),
+    # EAGLE-3 heads
+    (counts(0, MAX_LAYERS), ("target_layers",), ()),
+    (whole(1, 1 << 17), ("target_hidden_size",), ("target_hidden_size",)),
+    (FLAG, ("norm_before_residual",), ("norm_before_residual", "norm_output", "eagle/norm_before_residual")),
+    (FLAG, (), ("eagle/norm_output", "eagle/use_aux_hidden_state")),
+    (listed(LAYERS, 16), (), ("eagle_aux_hidden_state_layer_ids", "eagle/eagle_aux_hidden_state_layer_ids")),
     # Kimi Linear
     (LANES, ("kda.head_dim",), ("linear_head_dim", "kimi/head_dim")),
     (whole(1, 1024), (), ("linear_num_heads", "kimi/num_heads")),
@@ -298,6 +304,8 @@ GENERAL = {
 # Objects in config.json, and the prefix of the fields in them.
 PARTS = {
     "text_config": "",
+    "transformer_layer_config": "",
+    "eagle_config": "eagle/",
     "rope_parameters": "rope/",
     "rope_scaling": "rope/",
     "rope/full_attention": "rope/",

@@ -1,4 +1,4 @@
-"""A drafter: the layer that the model's checkpoint brings for guessing the token after the next (see `models.mtp`).
+"""A drafter: the model's drafting layer (see `models.drafting`), which its checkpoint or a published head brings.
 
 The model's pass has written the layer's keys and values of all tokens but the last. Guessing writes to blocks of its
 own, behind those of the model: a sample's last block is copied there, and guessed tokens follow. So nothing that the
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from surefoot.core import Request, SampleKey, SamplingParams, sample_seed
-from surefoot.models import Batch, Norm, Workspace, empty_batch
-from surefoot.ops import kv_copy, norm
+from surefoot.models import Batch, DraftOutputs, Model, Workspace, empty_batch
+from surefoot.ops import kv_copy
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.runner import Runner
 from surefoot.sampling import Draw, Sampler
@@ -52,14 +52,14 @@ class _DraftRows:
         return batch
 
 
-class MtpDrafter:
-    """Implements Drafter with the model's own drafting layer."""
+class LayerDrafter:
+    """Implements Drafter with the model's drafting layer."""
 
     def __init__(self, runner: Runner) -> None:
-        if runner.model.mtp is None:
+        if runner.model.drafting is None:
             raise ValueError(f"the {runner.model.config.family} model has no layer that drafts")
-        self._runner, self._layer = runner, runner.model.mtp
-        self._model = replace(runner.model, norm=self._layer.norm)
+        self._runner, self._layer = runner, runner.model.drafting
+        self._model = _with_outputs(runner.model, self._layer.outputs)
         self._sampler, self._workspace = Sampler(runner.backend), Workspace()
         self._texts: dict[SampleKey, _Text] = {}
 
@@ -87,7 +87,7 @@ class MtpDrafter:
             return {}
         keys, rows = reserved
         texts, drafts = [self._texts[key] for key in keys], [list[int]() for _ in keys]
-        hidden = self._normed(self._layer.model_norm, np.array([text.row.hidden for text in texts if text.row]))
+        hidden = self._layer.first(self._runner.backend, np.array([text.row.hidden for text in texts if text.row]))
         active, depth = np.arange(len(keys)), 0
         while active.size:
             tokens = [drafts[number][-1] if depth else texts[number].last for number in active]
@@ -107,15 +107,20 @@ class MtpDrafter:
         return [drawn.token for drawn in self._sampler.draw(logits, draws)]
 
     def _guess(self, batch: Batch, hidden: F32) -> tuple[F32, F32]:
-        """Logits, and the normed rows behind them."""
+        """Logits, and what the next guess reads."""
         backend, memory = self._runner.backend, self._runner.kv.memory
         stream = self._layer.guess(backend, batch, hidden, memory, self._workspace)
-        return self._model.logits(backend, stream, self._workspace), self._normed(self._layer.norm, stream)
+        return self._logits(stream), self._layer.further(backend, stream)
 
-    def _normed(self, by: Norm, stream: F32) -> F32:
-        normed = np.empty_like(stream)
-        norm(self._runner.backend, by.form, stream, by.weight, y=normed)
-        return normed
+    def _logits(self, stream: F32) -> F32:
+        """By token id: noise, penalties and filters go by it. Ids that are never drafted get minus infinity."""
+        logits, ids = self._model.logits(self._runner.backend, stream, self._workspace), self._layer.outputs.ids
+        if ids is None:
+            return logits
+        spread = self._workspace.floats("spread logits", len(stream), self._runner.model.config.vocab_size)
+        spread.fill(-np.inf)
+        spread[:, ids] = logits
+        return spread
 
     # ---- blocks ----
 
@@ -144,6 +149,15 @@ class MtpDrafter:
         if copies:
             kv_copy(self._runner.backend, cache, np.array(copies, np.int64))
         return (keys, _DraftRows(np.array(lengths, np.int64), padded(tables), window)) if keys else None
+
+
+def _with_outputs(model: Model, outputs: DraftOutputs) -> Model:
+    """The model, whose logits are those of the drafting layer's stream."""
+    if outputs.head is None:
+        return replace(model, norm=outputs.norm)
+    return replace(
+        model, norm=outputs.norm, head=outputs.head, config=replace(model.config, logit_scale=1.0, logit_softcap=0.0)
+    )
 
 
 def padded(tables: Sequence[Sequence[int]]) -> I64:
