@@ -16,8 +16,8 @@ from surefoot.ops import Backend
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- figures -->", "<!-- end -->"
 LESSONS = ("batching", "static_batching", "fragmentation", "prefix_sharing", "acceptance", "sensitivity",
-           "kv_shrinking", "limb_cost")  # fmt: skip
-WITHOUT_MODEL = {"fragmentation", "kv_shrinking", "limb_cost"}
+           "kv_shrinking", "limb_cost", "tiles", "states", "chains_and_trees")  # fmt: skip
+WITHOUT_MODEL = {"fragmentation", "kv_shrinking", "limb_cost", "tiles", "states"}
 ALIKE = {"fragmentation", "sensitivity"}  # on every machine: nothing is timed
 
 

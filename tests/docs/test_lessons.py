@@ -11,7 +11,7 @@ from tests.stories import stories_gguf
 
 FOLDER = Path(__file__).parents[2] / "docs/lessons"
 OLDER = {"kv_cache", "lesson", "figures"}  # with a test of its own; what the others share; what runs them all
-WITHOUT_MODEL = {"fragmentation", "kv_shrinking", "limb_cost"}
+WITHOUT_MODEL = {"fragmentation", "kv_shrinking", "limb_cost", "tiles", "states"}
 
 
 @pytest.mark.nightly  # what the pages show runs at every change; here its output is looked at
