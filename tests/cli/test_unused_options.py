@@ -17,8 +17,10 @@ from surefoot.cli.main import app
 from surefoot.cli.options import OF_ONE_MODEL
 from surefoot.cli.serve_many import SHARED
 from surefoot.core.request import SETTABLE
-from surefoot.front.config import ConfigTables, ModelTable
+from surefoot.front.config import ConfigTables, ModelTable, RouteTable, RuleTable
 from surefoot.front.model_process import option_words
+from surefoot.front.routing import Route, RouteRule
+from surefoot.server.access.sure_check import SureRule
 from tests.stories import stories_gguf
 
 Options = dict[str, tuple[str, ...]]
@@ -212,7 +214,19 @@ def test_every_key_of_the_config_file() -> None:
     made = [ModelTable.model_validate({**file, key: value}) for key, value in values.items()]
     entries = [table.entry(ModelOptions(), None, "default") for table in (ModelTable(**file), *made)]
     assert len({repr(entry) for entry in entries}) == len(entries)
-    assert {info.alias for info in ConfigTables.model_fields.values()} == {"model", "memory", "max-wait"}
+    assert {info.alias for info in ConfigTables.model_fields.values()} == {"model", "memory", "max-wait", "route"}
+
+
+def test_every_key_of_a_route() -> None:
+    conditions = {"longer-than": 9, "tools": True, "schema": True, "users": ["u"], "headers": {"a": "b"}}
+    assert {"model", *conditions} == {info.alias for info in RuleTable.model_fields.values()}
+    rules = [RuleTable.model_validate({"model": "m", key: value}).rule() for key, value in conditions.items()]
+    assert len({repr(rule) for rule in rules}) == len(rules)
+    sure = {"tokens": 1, "mean-logprob": -1.0}
+    given = {"name": "n", "models": ["a", "b"], "sure": sure, "rule": [{"model": "m", "tools": True}]}
+    assert given.keys() == {info.alias for info in RouteTable.model_fields.values()}
+    route = RouteTable.model_validate(given).route()
+    assert route == Route("n", ("a", "b"), SureRule.model_validate(sure), (RouteRule("m", tools=True),))
 
 
 BATCH = {

@@ -266,6 +266,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (real(0, 100), ("rope.scaling.yarn_log_multiplier",), ("rope/mscale", "rope/mscale_all_dim")),
     (real(0.01, 1), (), ("partial_rotary_factor", "rope/partial_rotary_factor")),
     (listed(FACTOR, 1024), (), ("rope/short_factor",)),
+    (real(0, 1e6), (), ("rope/mixed_b",)),
     (FLAG, (), ("rope/truncate",)),
     # vectors of hidden states
     (whole(0, 16), ("pooling_type",), ()),
