@@ -9,10 +9,10 @@ from surefoot.evaluate.route import (
     MATCHES,
     NEVER,
     AnsweredExample,
-    alone,
     calibrate,
     cascade,
     choose_bound,
+    large_alone,
     read_examples,
 )
 from surefoot.evaluate.windows import TextError
@@ -34,7 +34,7 @@ def test_a_cascade_is_counted_by_who_answers() -> None:
 
 
 def test_a_cascade_that_never_stays_costs_more_than_the_large_model() -> None:
-    found, large = cascade(SMALL, LARGE, NEVER), alone(SMALL, LARGE, LARGE, NEVER)
+    found, large = cascade(SMALL, LARGE, NEVER), large_alone(SMALL, LARGE)
     assert (found.quality, found.seconds) == (large.quality, large.seconds + 0.5)
 
 

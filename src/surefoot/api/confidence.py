@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from surefoot.api.answers import Logprob
 
+MOST_TOKENS = 256  # of an answer that are looked at
+
 
 @dataclass(frozen=True)
 class Confidence:

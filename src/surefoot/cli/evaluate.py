@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from surefoot import __version__
 from surefoot.api import LLM, SamplingParams
+from surefoot.api.confidence import MOST_TOKENS
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import showing
@@ -26,8 +27,8 @@ from surefoot.evaluate.compare import EvaluatedModel, compare
 from surefoot.evaluate.compare import as_json as comparison_as_json
 from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine, open_model
 from surefoot.evaluate.llama_cpp import LlamaCpp
+from surefoot.evaluate.route import AnswerMatch, calibrate, read_examples, try_model
 from surefoot.evaluate.route import as_json as route_as_json
-from surefoot.evaluate.route import calibrate, read_examples, try_model
 from surefoot.evaluate.speed import load_served, measure_served
 from surefoot.evaluate.verdict import verdicts
 from surefoot.evaluate.windows import read_prompts
@@ -165,15 +166,6 @@ def compare_models(
         Console().print(*page.tables(comparison), *map(escape, verdicts(comparison)), sep="\n")
 
 
-class AnswerMatch(StrEnum):
-    """How an answer is compared with the right one."""
-
-    CONTAINS = "contains"
-    EXACT = "exact"
-    NUMBER = "number"
-    JSON = "json"
-
-
 @evaluate.command("route")
 def calibrate_route(
     small: options.Model,
@@ -186,7 +178,9 @@ def calibrate_route(
         typer.Option(help="What makes an answer right: it contains the known one, is the same, or names the same "
                           "number last, or the same JSON first."),
     ] = AnswerMatch.CONTAINS,
-    tokens: Annotated[int, typer.Option(min=1, max=256, help="First tokens of an answer that are looked at.")] = 24,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, help="First tokens of an answer that are looked at.")
+    ] = 24,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 128,
     most_lost: Annotated[
         float, typer.Option(min=0, max=1, help="Share of right answers that may be lost beside the larger model alone.")
@@ -209,7 +203,7 @@ def calibrate_route(
         trials = []
         for path, speed in zip(paths, speeds, strict=True):
             llm = LLM(path, float_format=float_format, variant=variant, threads=threads)
-            trials.append(try_model(llm, speed, listed, match.value, params, tokens))
+            trials.append(try_model(llm, speed, listed, match, params, tokens))
             llm.close()
         found = calibrate(trials[0], trials[1], most_lost)
     if as_json_:

@@ -1,7 +1,7 @@
 """What a cascade of two models costs and how often it is right, on examples with known answers, for every bound.
 
-A bound is chosen on one half of the examples and judged on the other, beside each model alone and beside sending the
-same share of the requests to the larger model at random (docs/design/routes.md).
+A bound is chosen on one half of the examples and judged on the other, beside each model alone and beside drawing the
+model at random, in the same time (docs/design/routes.md).
 """
 
 import json
@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -69,8 +70,17 @@ def _json(said: str, answer: str) -> bool:
         return False
 
 
+class AnswerMatch(StrEnum):
+    """How an answer is compared with the right one."""
+
+    CONTAINS = "contains"
+    EXACT = "exact"
+    NUMBER = "number"
+    JSON = "json"
+
+
 MATCHES: Mapping[str, Callable[[str, str], bool]] = {
-    "contains": _contains, "exact": _exact, "number": _number, "json": _json,
+    AnswerMatch.CONTAINS: _contains, AnswerMatch.EXACT: _exact, AnswerMatch.NUMBER: _number, AnswerMatch.JSON: _json,
 }  # fmt: skip
 
 
@@ -85,7 +95,12 @@ class AnsweredExample:
 
 
 def try_model(
-    llm: LLM, speed: ServedSpeed, examples: Sequence[Example], match: str, params: SamplingParams, num_first: int
+    llm: LLM,
+    speed: ServedSpeed,
+    examples: Sequence[Example],
+    match: AnswerMatch,
+    params: SamplingParams,
+    num_first: int,
 ) -> list[AnsweredExample]:
     """The model's answers, one or many in a step: their bits are the same."""
     outputs = llm.chat([example.messages for example in examples], replace(params, logprobs=0))
@@ -115,7 +130,7 @@ class CascadeOutcome:
 class Calibration:
     small: CascadeOutcome  # alone
     large: CascadeOutcome  # alone
-    curve: Sequence[CascadeOutcome]  # of all examples, by bound
+    curve: Sequence[CascadeOutcome]  # of all examples, by bound, the least first
     chosen: CascadeOutcome  # on the examples that it was not chosen by
     large_there: CascadeOutcome  # alone, on the same examples
     num_examples: int
@@ -142,12 +157,10 @@ def _random_quality(small: Sequence[AnsweredExample], large: Sequence[AnsweredEx
     return (1 - share) * fmean(t.is_right for t in small) + share * fmean(t.is_right for t in large)
 
 
-def alone(
-    small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], trials: Sequence[AnsweredExample], bound: float
-) -> CascadeOutcome:
-    seconds = fmean(trial.seconds for trial in trials)
-    quality = fmean(trial.is_right for trial in trials)
-    return CascadeOutcome(bound, float(trials is small), quality, seconds, _random_quality(small, large, seconds))
+def large_alone(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample]) -> CascadeOutcome:
+    """The small model alone is the cascade at its least bound; this one has no small model to wait for."""
+    seconds, quality = fmean(trial.seconds for trial in large), fmean(trial.is_right for trial in large)
+    return CascadeOutcome(NEVER, 0.0, quality, seconds, _random_quality(small, large, seconds))
 
 
 def choose_bound(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], most_lost: float) -> float:
@@ -163,12 +176,12 @@ def _bounds(small: Sequence[AnsweredExample]) -> list[float]:
 
 
 def calibrate(small: Sequence[AnsweredExample], large: Sequence[AnsweredExample], most_lost: float) -> Calibration:
-    bound, other = choose_bound(small[::2], large[::2], most_lost), large[1::2]
+    bound = choose_bound(small[::2], large[::2], most_lost)
+    curve = [cascade(small, large, each) for each in _bounds(small)]
+    there = small[1::2], large[1::2]
     return Calibration(
-        alone(small, large, small, _bounds(small)[0]), alone(small, large, large, NEVER),
-        [cascade(small, large, each) for each in _bounds(small)],
-        cascade(small[1::2], other, bound), alone(small[1::2], other, other, NEVER), len(small), most_lost,
-    )  # fmt: skip
+        curve[0], large_alone(small, large), curve, cascade(*there, bound), large_alone(*there), len(small), most_lost
+    )
 
 
 def as_json(found: Calibration) -> dict[str, Any]:

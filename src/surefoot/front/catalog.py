@@ -30,12 +30,13 @@ class Catalog:
 
     def plan(self, path: str, asked: AskedFor, caller: Caller, headers: Headers) -> RoutePlan:
         """The models to be asked."""
-        route = self._route(asked.model, caller)
+        route = self.find_route(asked.model, caller)
         if route is not None:
             return route.plan(path, asked, caller, headers)
         return RoutePlan("", (self.find(asked.model, caller).name,))
 
-    def _route(self, name: str | None, caller: Caller) -> Route | None:
+    def find_route(self, name: str | None, caller: Caller) -> Route | None:
+        """The route that a request names; None: it names none, or one that the caller may not use."""
         route = self._routes.get(name or "") or self._routes.get((name or "").removesuffix(LATEST))
         return route if route in self.routes_of(caller) else None
 
@@ -43,7 +44,7 @@ class Catalog:
         """The model that a request names; without a name, the caller's first. A model that the caller may not use is
         not there. A route is shown as its first model."""
         own = self.of(caller)
-        if (route := self._route(name, caller)) is not None:
+        if (route := self.find_route(name, caller)) is not None:
             name = route.models[0]
         entry = self._by_name.get(name or "") or self._by_name.get((name or "").removesuffix(LATEST))
         if entry in own:

@@ -18,7 +18,7 @@ from surefoot.front.catalog import Catalog
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
-from surefoot.front.routing import RESUMED_HEADER, ROUTE_HEADER, AskedFor, RoutedReplies, RoutePlan
+from surefoot.front.routing import RESUMED_HEADER, ROUTE_HEADER, AskedFor, ReplyReceiver, RoutedReplies, RoutePlan
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
 from surefoot.server.access.gate import check_admin
 from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
@@ -64,7 +64,7 @@ class ModelRequests:
     async def _answer_by(self, plan: RoutePlan, scope: Scope, request: ProxiedRequest, send: Send) -> None:
         replies = RoutedReplies(plan, RESUMED_HEADER in Headers(scope=scope))
         for model in plan.models:
-            receiver = replies.receiver(model, send)
+            receiver = ReplyReceiver(replies, model, send)
             await self._answer(model, scope, request.with_headers(rule_header(plan.rule_for(model))), receiver)
             if not receiver.has_declined:
                 return self._count(plan, model)
@@ -89,7 +89,7 @@ class ModelRequests:
     async def answer_line(self, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
         """Status and body of the answer to a line of a batch. Raises ApiError if it may be tried again."""
         url, given = check_line(line)
-        asked = AskedFor.of(given, len(json.dumps(given)))
+        asked = AskedFor.of(given, context.num_body_bytes)
         plan = self.catalog.plan(url, asked, context.caller, Headers())
         replies = RoutedReplies(plan, is_resumed=False)
         headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]

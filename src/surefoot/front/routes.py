@@ -29,8 +29,8 @@ class PooledModels:
     def find(self, name: str, caller: Caller) -> ShownModel:
         """A route is shown by its own name, as its first model."""
         shown = self._shown(self.catalog.find(name, caller))
-        routes = {route.name for route in self.catalog.routes_of(caller)}
-        return replace(shown, names=[name]) if name in routes else shown
+        route = self.catalog.find_route(name, caller)
+        return shown if route is None else replace(shown, names=[route.name])
 
     def _shown(self, entry: ModelEntry) -> ShownModel:
         resident = self.pool.policy.residents[entry.name]

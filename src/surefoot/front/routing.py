@@ -11,7 +11,7 @@ tools = true
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,9 +134,6 @@ class RoutedReplies:
     is_resumed: bool  # a stream that another of the models may have begun
     scores: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of the models that were asked
 
-    def receiver(self, model: str, send: Send) -> "ReplyReceiver":
-        return ReplyReceiver(self, model, send)
-
     def declines(self, model: str, status: int, headers: Headers) -> bool:
         """Whether another model is to be asked."""
         confidence = confidence_in(headers)
@@ -168,12 +165,3 @@ class ReplyReceiver:
             headers[ROUTE_HEADER] = self.replies.told(self.model)
         if not self.has_declined:
             await self.send(message)
-
-
-def models_of(routes: Sequence[Route]) -> dict[str, list[str]]:
-    """Names of routes by the models that they lead to."""
-    names: dict[str, list[str]] = {}
-    for route in routes:
-        for model in sorted(route.targets):
-            names.setdefault(model, []).append(route.name)
-    return names

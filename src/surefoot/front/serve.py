@@ -23,7 +23,7 @@ from surefoot.front.pool import MIB, ModelPool
 from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import PooledModels
-from surefoot.front.routing import Route, models_of
+from surefoot.front.routing import Route
 from surefoot.models import read_config
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
@@ -111,8 +111,12 @@ def serve_many(
 
 def _with_routes(plans: Sequence[PlannedModel], routes: Sequence[Route]) -> dict[str, ModelEntry]:
     """The models, which know the names of routes that lead to them: requests name those."""
-    more, entries = models_of(routes), [plan.entry for plan in plans]
-    return {e.name: replace(e, aliases=(*e.aliases, *more.get(e.name, ()))) for e in entries}
+
+    def known(entry: ModelEntry) -> ModelEntry:
+        names = (route.name for route in routes if entry.name in route.targets)
+        return replace(entry, aliases=(*entry.aliases, *names))
+
+    return {plan.entry.name: known(plan.entry) for plan in plans}
 
 
 def _parts(

@@ -143,15 +143,15 @@ def build(load: Loader) -> Model:
 
 def _layer(load: Loader, number: int) -> EncoderLayer:
     before = f"blk.{number - 1}.layer_output_norm" if number else "token_embd_norm"
-    again, ffn = f"blk.{number}.attn_norm_2", load.feed_forward(number)
+    again, ffn = load.norm_if_any(f"blk.{number}.attn_norm_2"), load.feed_forward(number)
     # Jina's for code has the values before the gates in a matrix of both.
-    values_first = load.has(again) and not load.has(f"blk.{number}.ffn_gate")
+    values_first = again is not None and not load.has(f"blk.{number}.ffn_gate")
     return EncoderLayer(
         added=None if number else _added(load),
         input_norm=load.norm(before),
         attention=load.attention(number),
         attention_norm=load.norm(f"blk.{number}.attn_output_norm"),
-        again_norm=load.norm(again) if load.has(again) else None,
+        again_norm=again,
         ffn=replace(ffn, values_first=values_first),
     )
 

@@ -1,11 +1,11 @@
 """Loads an EAGLE-3 head for a target, after checking that it fits."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from surefoot.formats import ModelFormat
-from surefoot.models.attention import Attention
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, StateLayer
 from surefoot.models.decoder import Model
 from surefoot.models.drafting import DraftOutputs
@@ -14,7 +14,6 @@ from surefoot.models.gguf_config import gguf_config
 from surefoot.models.hf_config import hf_config
 from surefoot.models.load import Loader
 from surefoot.models.shapes import LANES, MAX_LANES
-from surefoot.models.step import Norm
 from surefoot.models.workspace import Matrix
 from surefoot.ops import TWO_LIMBS, Backend, ConvWeights, embed
 from surefoot.ops.arrays import F32, I64
@@ -40,14 +39,15 @@ def _load(backend: Backend, file: EagleFile, target: Model, fmt: ModelFormat) ->
     _check_target(file, config, target, numbers)
     _check_shapes(file, config, target, len(numbers))
     load = Loader(backend, file.checkpoint, config, fmt)
+    queries = load.linear("blk.0.attn_q")
     layer = EagleLayer(
         state=len(target.config.layers) + 1,
         embeddings=_embeddings(load, target),
-        features_norm=load.norm("enc.output_norm") if load.has("enc.output_norm") else None,
+        features_norm=load.norm_if_any("enc.output_norm"),
         fuse=load.linear("fc", inputs=TWO_LIMBS),  # features of three layers differ in size
         token_norm=load.norm("blk.0.attn_norm"),
         row_norm=load.norm("blk.0.attn_norm_2"),
-        attention=_attention(load, len(target.config.layers)),
+        attention=replace(load.attention(0, queries), layer=len(target.config.layers), keeps=False),
         keys_values=load.linear("blk.0.attn_k", "blk.0.attn_v"),
         ffn_norm=load.norm("blk.0.ffn_norm"),
         ffn=load.feed_forward(0),
@@ -58,7 +58,7 @@ def _load(backend: Backend, file: EagleFile, target: Model, fmt: ModelFormat) ->
     )
     width = target.config.width
     taps = {
-        number: FeatureTap(part * width, len(numbers) * width, _feature_norm(load, part))
+        number: FeatureTap(part * width, len(numbers) * width, load.norm_if_any(f"fc_norm.{part}"))
         for part, number in enumerate(numbers)
     }
     row = LayerConfig(StateLayer(((1, config.width),)), None)
@@ -74,29 +74,6 @@ def _layer_config(file: EagleFile, target: Model) -> ModelConfig:
 def _usual_layers(count: int) -> tuple[int, ...]:
     """Low, middle, high: what EAGLE-3 takes where a file says nothing."""
     return (2, count // 2, count - 3)
-
-
-def _feature_norm(load: Loader, part: int) -> Norm | None:
-    return load.norm(f"fc_norm.{part}") if load.has(f"fc_norm.{part}") else None
-
-
-def _attention(load: Loader, number: int) -> Attention:
-    config, name = load.config, "blk.0.attn"
-    kv = config.kv(0)
-    return Attention(
-        layer=number,
-        heads=config.heads,
-        kv_heads=kv.heads,
-        head_dim=kv.key_dim,
-        scale=config.scale,
-        qkv=load.linear(f"{name}_q"),
-        out=load.linear(f"{name}_output"),
-        rope=load.rope(config.layers[0].rope),
-        window=kv.window,
-        query_norm=load.norm(f"{name}_q_norm") if load.has(f"{name}_q_norm") else None,
-        key_norm=load.norm(f"{name}_k_norm") if load.has(f"{name}_k_norm") else None,
-        keeps=False,
-    )
 
 
 def _outputs(load: Loader, file: EagleFile, target: Model) -> DraftOutputs:

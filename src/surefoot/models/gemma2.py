@@ -109,14 +109,11 @@ def build(load: Loader) -> Model:
 
 
 def post_norm_layer(load: Loader, i: int) -> PostNormLayer:
-    def norm(name: str) -> Norm | None:
-        return load.norm(f"blk.{i}.{name}") if load.has(f"blk.{i}.{name}") else None
-
     return PostNormLayer(
-        norm("attn_norm"),
+        load.norm_if_any(f"blk.{i}.attn_norm"),
         load.attention(i),
         load.norm(f"blk.{i}.post_attention_norm"),
-        norm("ffn_norm"),
+        load.norm_if_any(f"blk.{i}.ffn_norm"),
         load.feed_forward(i),
         load.norm(f"blk.{i}.post_ffw_norm"),
     )

@@ -66,6 +66,9 @@ class Loader:
     def norm(self, name: str) -> Norm:
         return Norm(self.config.norm, self.vector(f"{name}.weight"), self.bias(name))
 
+    def norm_if_any(self, name: str) -> Norm | None:
+        return self.norm(name) if self.has(name) else None
+
     def rope(self, form: RopeForm | None) -> Rope | None:
         if form is None:
             return None
@@ -186,8 +189,8 @@ class Loader:
             sees_ahead=config.sees_ahead,
             softcap=config.attention_softcap,
             slopes=alibi_slopes(config.heads) if config.alibi else None,
-            query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
-            key_norm=self.norm(f"{name}_k_norm") if self.has(f"{name}_k_norm") else None,
+            query_norm=self.norm_if_any(f"{name}_q_norm"),
+            key_norm=self.norm_if_any(f"{name}_k_norm"),
             sinks=self.vector(sinks) if sinks in self.checkpoint.tensors else None,
             keeps=keeps,
         )
@@ -250,7 +253,7 @@ class Loader:
         name = BEFORE_CLASSIFIER
         if not (self.has(name) and self.has(CLASSIFIER)):
             return matrices
-        norm = self.norm(f"{name}.norm") if self.has(f"{name}.norm") else None
+        norm = self.norm_if_any(f"{name}.norm")
         matrix, bias = self.vector(f"{name}.weight"), self.bias(name)
         return (Dense(matrix, bias, "tanh" if norm is None else "gelu", norm),)
 

@@ -14,13 +14,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Send
 
 from surefoot.api.answers import Piece, RequestOutput
-from surefoot.api.confidence import Confidence, sampled_logprobs
+from surefoot.api.confidence import MOST_TOKENS, Confidence, sampled_logprobs
 from surefoot.core import SamplingParams
 from surefoot.server.errors import ApiError
 
 RULE_HEADER = "x-surefoot-sure"  # of a request: the rule
 CONFIDENCE_HEADER = "x-surefoot-confidence"  # of its reply
-MOST_TOKENS = 256
 UNSURE = "unsure"  # the error's code
 
 Bound = Annotated[float, Field(le=0)]
