@@ -1,10 +1,10 @@
-"""Speed and memory of a model that fits into memory only once, beside llama.cpp on the same file: each loads it in turn.
+"""Speed and memory of a model that fits into memory once, beside llama.cpp with the same file: each in turn loads it.
 
 python -m experiments.alternate FILE.gguf [ROUNDS [CACHE]]
 
-CACHE is a folder for packed weights; the first round fills it. Prints one line of JSON for each round, and at the end
-the medians. `surefoot bench model FILE --peers` is better where both fit: it keeps our model in memory and takes shorter
-turns.
+CACHE is a folder for packed weights; the first round fills it. Prints figures as `docs/make/results.py record` takes
+them. `surefoot bench model FILE --peers` is better where both fit: it keeps our model in memory and takes
+shorter turns.
 """
 
 import json
@@ -29,13 +29,23 @@ USERS = (8, 32)
 NUM_SAMPLES = 3  # of what is short, after a warm-up; the best counts
 KV_BYTES = 512 << 20
 CHUNK = 64 << 20  # bytes read at once
+TARGETS: dict[str, dict[str, Any]] = {
+    "of_bandwidth": {"bound": 0.8, "at_least": True},
+    "decode_vs_llamacpp": {"bound": 1.3, "at_least": True},
+    "prefill512_vs_llamacpp": {"bound": 1.5, "at_least": True},
+    "prefill2048_vs_llamacpp": {"bound": 1.5, "at_least": True},
+    "step8_vs_llamacpp": {"bound": 2, "at_least": True},
+    "load_over_read": {"bound": 1.2, "at_least": False},
+    "memory_over_planned": {"bound": 1, "at_least": False},  # the file, keys and values, and 1 GB
+}
 
 
 def measure(path: Path, cache: Path | None) -> dict[str, float]:
     read_s = _read(path)
     with PeakMemory() as memory:
         start = time.perf_counter()
-        llm = LLM(path, max_context=4096, max_running=max(USERS), kv_bytes=KV_BYTES, speculate="off", packed_cache=cache)
+        limits = {"max_context": 4096, "max_running": max(USERS), "kv_bytes": KV_BYTES}
+        llm = LLM(path, **limits, speculate="off", packed_cache=cache)
         load_s = time.perf_counter() - start
         user = OneUser(llm)
         first_s = user.prefill(CONTEXT)
@@ -50,11 +60,12 @@ def measure(path: Path, cache: Path | None) -> dict[str, float]:
     moe = llm.config.moe
     file_bytes = bytes_of_a_token(open_model(path).checkpoint.tensors, moe.router.top_k if moe else 0)
     fastest = max(bandwidths) * min(decodes)  # bytes
+    planned_gb = (path.stat().st_size + KV_BYTES) / 1e9 + 1
     return {
-        "read_file_s": read_s, "load_s": load_s, "first_token_s": first_s, **prompts,
+        "load_s": load_s, "load_over_read": load_s / read_s, "first_token_s": first_s, **prompts,
         "decode_s": min(decodes), **steps, "bandwidth_gb_s": max(bandwidths) / 1e9,
         "of_bandwidth": llm.read_bytes(CONTEXT + NEW // 2) / fastest, "of_file_limit": (file_bytes or 0) / fastest,
-        "file_gb": path.stat().st_size / 1e9, "peak_gb": memory.peaks["Anonymous"] / 1e9, "kv_gb": KV_BYTES / 1e9,
+        "peak_gb": memory.peaks["Anonymous"] / 1e9, "memory_over_planned": memory.peaks["Anonymous"] / 1e9 / planned_gb,
     }  # fmt: skip
 
 
@@ -99,12 +110,14 @@ def _batched(peer: LlamaBench, num_users: int) -> float:
 
 def main(file: str, num_rounds: str = "3", cache: str = "") -> None:
     peer = LlamaBench.install(Path(file), usable_cores(), build_for(None), lambda line: print(line, file=sys.stderr))
-    rounds = []
+    rounds: list[dict[str, float]] = []
     for _ in range(int(num_rounds)):
         rounds.append(run_round(Path(file), peer, cache))
-        print(json.dumps(rounds[-1]), flush=True)
-    medians = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
-    print(json.dumps({"model": Path(file).stem, "medians": medians}))
+        print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
+    samples = {name: [found[name] for found in rounds] for name in rounds[0]}
+    figures = {name: statistics.median(values) for name, values in samples.items()}
+    run = {"model": Path(file).stem, "figures": figures, "samples": samples, "targets": TARGETS, "machine": {}}
+    print(json.dumps(run))
 
 
 if __name__ == "__main__":
