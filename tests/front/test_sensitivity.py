@@ -69,7 +69,7 @@ def test_patterns() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)b", r"(a)\1", "a{1000}{1000}{1000}"])
 def test_patterns_that_need_another_engine(pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"regex|Regex"):
+    with pytest.raises(ValueError, match=r"^(unclosed group|.* not supported|.* size limit of \d+ bytes\.)$"):
         PrivatePatterns([pattern])
 
 

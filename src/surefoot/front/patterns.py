@@ -12,7 +12,7 @@ class PrivatePatterns:
         try:
             self._patterns = [SchemaValidator(core_schema.str_schema(pattern=pattern)) for pattern in patterns]
         except SchemaError as error:
-            raise ValueError(str(error).removeprefix('Error building "str" validator:\n  ')) from None
+            raise ValueError(str(error).splitlines()[-1].strip().removeprefix("error: ")) from None
 
     def match(self, text: str) -> bool:
         """Whether one of them is in the text. Raises ValueError for a text that cannot be checked."""
