@@ -83,14 +83,14 @@ class PrivateMarks:
 
     def _digests(self, messages: Sequence[str]) -> Iterator[bytes]:
         """One of each message: of itself if it is long enough, else of the conversation up to it."""
-        beginning = b""
+        beginning = self._hash()
         for text in messages:
-            own = self._digest(text.encode(errors="surrogatepass"))
-            beginning = self._digest(beginning + own)
-            yield own if len(text) >= LEAST_CHARACTERS else beginning
+            own = self._hash(text.encode(errors="surrogatepass")).digest()
+            beginning.update(own)
+            yield own if len(text) >= LEAST_CHARACTERS else beginning.copy().digest()
 
-    def _digest(self, data: bytes) -> bytes:
-        return blake2b(data, digest_size=DIGEST_BYTES, key=self._key).digest()
+    def _hash(self, data: bytes = b"") -> blake2b:
+        return blake2b(data, digest_size=DIGEST_BYTES, key=self._key)
 
     def _find(self, digest: bytes) -> tuple[int | None, Privacy]:
         """Where the digest's slot is or may be, and its level. None: its bucket is full."""
