@@ -1,5 +1,6 @@
 """The direction of imports. If a test fails, move the code, not the rule."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,3 +78,28 @@ def test_loading_the_command_loads_no_torch() -> None:
     check += "[Commands(name='surefoot').get_command(None, name) for name in COMMANDS]; "
     check += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+# ---- connections outwards ----
+
+OUTWARD = "surefoot.front.upstreams"
+# How a server could open a connection. `proxy.py` has sockets of this machine's file system alone.
+CONNECTING = re.compile(
+    r"AsyncHTTPTransport|HTTPTransport|AsyncClient\(|create_connection|open_connection\((?!sock=)|urlopen|\.connect\("
+)
+ALLOWED = {"front/upstreams.py", "front/proxy.py"}
+
+
+def test_a_server_without_upstreams_has_no_module_that_connects_outwards() -> None:
+    """It is imported by name, where the configuration has an upstream."""
+    assert [str(found) for found in imports.find_imports(ROOT) if found.target == OUTWARD] == []
+    check = "import sys, surefoot.cli.serve, surefoot.cli.serve_many, surefoot.front.app, surefoot.server.serve; "
+    check += f"sys.exit({OUTWARD!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_no_other_part_of_a_server_connects() -> None:
+    source = ROOT / imports.PACKAGES["surefoot"]
+    files = [*source.glob("front/**/*.py"), *source.glob("server/**/*.py")]
+    found = {str(file.relative_to(source)) for file in files if CONNECTING.search(file.read_text())}
+    assert found == ALLOWED

@@ -17,7 +17,7 @@ from surefoot.cli.main import app
 from surefoot.cli.options import OF_ONE_MODEL
 from surefoot.cli.serve_many import SHARED
 from surefoot.core.request import SETTABLE
-from surefoot.front.config import ConfigTables, ModelTable, RouteTable, RuleTable
+from surefoot.front.config import ConfigTables, ModelTable, RouteTable, RuleTable, UpstreamTable
 from surefoot.front.model_process import option_words
 from surefoot.front.routing import Route, RouteRule
 from surefoot.server.access.sure_check import SureRule
@@ -214,7 +214,9 @@ def test_every_key_of_the_config_file() -> None:
     made = [ModelTable.model_validate({**file, key: value}) for key, value in values.items()]
     entries = [table.entry(ModelOptions(), None, "default") for table in (ModelTable(**file), *made)]
     assert len({repr(entry) for entry in entries}) == len(entries)
-    assert {info.alias for info in ConfigTables.model_fields.values()} == {"model", "memory", "max-wait", "route"}
+    assert {info.alias for info in ConfigTables.model_fields.values()} == {
+        "model", "memory", "max-wait", "route", "upstream", "private-patterns",
+    }  # fmt: skip
 
 
 def test_every_key_of_a_route() -> None:
@@ -227,6 +229,14 @@ def test_every_key_of_a_route() -> None:
     assert given.keys() == {info.alias for info in RouteTable.model_fields.values()}
     route = RouteTable.model_validate(given).route()
     assert route == Route("n", ("a", "b"), SureRule.model_validate(sure), (RouteRule("m", tools=True),))
+
+
+def test_every_key_of_an_upstream() -> None:
+    given = {"name": "n", "url": "https://u", "model": "m", "allows": "public"}
+    more = {"key-env": "K", "timeout": 9, "allows": "internal", "name": "o", "url": "https://v", "model": "p"}
+    assert given.keys() | more.keys() == {info.alias for info in UpstreamTable.model_fields.values()}
+    made = [UpstreamTable.model_validate({**given, key: value}).upstream() for key, value in more.items()]
+    assert len({repr(upstream) for upstream in made}) == len(more)
 
 
 BATCH = {

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,12 @@ from surefoot.api.confidence import Confidence, sampled_logprobs
 from surefoot.front.catalog import Catalog
 from surefoot.front.config import FrontConfig, FrontConfigError, ModelEntry, check_names, read_config_file
 from surefoot.front.routing import ROUTE_HEADER, AskedFor, Route, RoutePlan, RouteRule
+from surefoot.front.sensitivity import Privacy, Upstream
+from surefoot.front.serve import check_upstreams
 from surefoot.server.access.shares import ANYONE, Caller
 from surefoot.server.access.sure_check import RULE_HEADER, SureCheck, SureRule
 from surefoot.server.errors import ApiError
+from surefoot.server.settings import ServerSettings
 from tests.front.many import config_file
 from tests.server.process import Server
 from tests.stories import stories_gguf
@@ -60,7 +65,7 @@ def test_the_first_rule_that_holds_decides(
 ) -> None:
     plan = ROUTE.plan(CHAT, asked, caller, Headers(headers))
     assert (plan.models, plan.why) == (models, why)
-    assert [plan.rule_for(model) for model in models] == [SURE] * (len(models) - 1) + [None]
+    assert [plan.rule_for(number) for number in range(len(models))] == [SURE] * (len(models) - 1) + [None]
 
 
 def test_only_answers_have_a_cascade() -> None:
@@ -131,12 +136,77 @@ def test_faults_of_a_route(tmp_path: Path, text: str, complaint: str) -> None:
         read_config_file(path)
 
 
+UPSTREAM = '[[upstream]]\nname = "u"\nurl = "https://api.example.org/v1"\nmodel = "m"\nallows = "internal"\n'
+
+
+def test_an_upstream_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "surefoot.toml"
+    path.write_text(
+        'private-patterns = ["(?i)secret"]\n' + MODEL + UPSTREAM + 'key-env = "K"\ntimeout = "5s"\n'
+        '[[route]]\nname = "r"\nmodels = ["a", "u", "a"]\nsure = {tokens = 4, mean-logprob = -1}\n'
+        '[[route.rule]]\nmodel = "u"\ntools = true\n'
+    )
+    tables = read_config_file(path)
+    assert tables.upstream[0].upstream() == Upstream("u", "https://api.example.org/v1", "m", Privacy.INTERNAL, "K", 5.0)
+    [route] = tables.routes()
+    assert (route.targets, route.upstreams, route.first) == ({"a"}, {"u"}, "a")
+    assert route.plan(CHAT, AskedFor("r", tools=True), ANYONE, Headers()).models == ("u", "a")
+    assert route.plan(CHAT, AskedFor("r"), ANYONE, Headers({ROUTE_HEADER: "u"})).models == ("u", "a")
+    assert route.plan("/tokenize", AskedFor("r"), ANYONE, Headers()).models == ("a",)
+    assert tables.private_patterns == ["(?i)secret"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (UPSTREAM.replace("internal", "private"), "Input should be 'public' or 'internal'"),
+        (UPSTREAM.replace('allows = "internal"', ""), "allows is missing"),
+        (UPSTREAM.replace("https://", "https://user:word@"), "upstream.0.url: String should match"),
+        (UPSTREAM.replace("https", "ftp"), "upstream.0.url: String should match"),
+        (UPSTREAM + '[[route]]\nname = "r"\nmodels = ["u"]', "'r' ends with an upstream"),
+        (UPSTREAM + '[[route]]\nname = "r"\nmodels = ["a", "u", "a"]', "'r': `sure` says when"),
+        (UPSTREAM + 'key = "sk-1"', "unknown field upstream.0.key"),
+    ],
+)
+def test_faults_of_an_upstream(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "surefoot.toml"
+    path.write_text(MODEL + text)
+    with pytest.raises(FrontConfigError, match=re.escape(complaint)):
+        read_config_file(path)
+
+
+def test_a_pattern_that_cannot_be_checked_in_time_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "surefoot.toml"
+    path.write_text("private-patterns = ['(a)\\1']\n" + MODEL)
+    with pytest.raises(FrontConfigError, match=r"private-patterns\.0: backreferences are not supported$"):
+        read_config_file(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({}, "an upstream needs --keys"),
+        ({"keys": "some"}, "an upstream needs --audit-log"),
+        ({"keys": "some", "audit_log": Path("x")}, "the environment has no SUREFOOT_TEST_KEY"),
+    ],
+)
+def test_an_upstream_needs_keys_and_an_audit_log(settings: dict[str, Any], complaint: str) -> None:
+    upstream = Upstream("u", "https://api.example.org/v1", "m", Privacy.PUBLIC, "SUREFOOT_TEST_KEY")
+    config = FrontConfig((ModelEntry("a", "x"),), upstreams=(upstream,))
+    keys: Any = settings.pop("keys", None)
+    with pytest.raises(FrontConfigError, match=complaint):
+        check_upstreams(config, ServerSettings(**settings), keys)
+    assert check_upstreams(replace(config, upstreams=()), ServerSettings(), None) == {}
+
+
 def test_a_route_leads_to_models_and_has_a_name_of_its_own() -> None:
     models = (ModelEntry("a", "x"), ModelEntry("auto", "y"))
     with pytest.raises(FrontConfigError, match="leads to 'c', which is no model's name"):
         check_names(FrontConfig(models, routes=(Route("r", ("a",), rules=(RouteRule("c", tools=True),)),)))
     with pytest.raises(FrontConfigError, match="have the name 'auto'"):
         check_names(FrontConfig(models, routes=(Route("auto", ("a",)),)))
+    with pytest.raises(FrontConfigError, match="have the name 'a'"):
+        check_names(FrontConfig(models, upstreams=(Upstream("a", "http://x", "m", Privacy.PUBLIC),)))
 
 
 # ---- how sure a model is ----

@@ -38,6 +38,10 @@ def add(
         bool,
         typer.Option("--no-disk-cache", help="Cache the user's prompts and answers in memory alone, never on disk."),
     ] = False,
+    upstream: Annotated[
+        list[str] | None,
+        typer.Option(help="Upstream of the server's file that may answer the key's requests. Can be repeated."),
+    ] = None,
 ) -> None:
     """Create a key and print it. The file keeps only its hash. A running server reads the file within a second."""
     key = make_key()
@@ -45,7 +49,7 @@ def add(
         entry = KeyEntry(
             hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute, max_context=max_context, admin=admin,
-            disk_cache=not no_disk_cache,
+            disk_cache=not no_disk_cache, upstreams=tuple(upstream or ()),
         )  # fmt: skip
         add_key(file, entry)
     typer.echo(key)
@@ -86,6 +90,7 @@ def _marks(entry: KeyEntry) -> Iterator[str]:
         yield "admin"
     if not entry.disk_cache:
         yield "no-disk-cache"
+    yield from (f"upstream:{name}" for name in entry.upstreams)
 
 
 def _table(entries: list[KeyEntry]) -> Table:

@@ -50,7 +50,9 @@ def _config(given: dict[str, Any]) -> FrontConfig:
         models=tuple(_entry(table, _defaults(given), keep_alive_s) for table in listed),
         memory_bytes=memory if memory is not None else _of(tables, "memory"),
         max_wait_s=max_wait if max_wait is not None else _of(tables, "max_wait"),
-        routes=tuple(table.route() for table in tables.route) if tables is not None else (),
+        routes=tables.routes() if tables is not None else (),
+        upstreams=tuple(table.upstream() for table in tables.upstream) if tables is not None else (),
+        private_patterns=tuple(tables.private_patterns) if tables is not None else (),
     )
 
 

@@ -1,7 +1,7 @@
 """The application of the front process: gate, keys and limits, files and batches; all else goes to the models."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from surefoot import __version__
 from surefoot.front.catalog import Catalog
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.pool import ModelPool
-from surefoot.front.requests import SCHEMA, ModelOverview, ModelRequests, api_schema
+from surefoot.front.requests import SCHEMA, ModelOverview, ModelRequests, Outward, api_schema
 from surefoot.front.routes import PooledManager, PooledModels, find_problem
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds, RequestLogs
@@ -51,11 +51,12 @@ class FrontParts:
     metrics: FrontMetrics
     lists: PooledModels
     logs: RequestLogs
+    outward: Outward | None = None  # None: there is no upstream
 
 
 def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
     """state: None if there is no folder for files and batches."""
-    requests = ModelRequests(parts.catalog, parts.pool, parts.admission, parts.metrics.count_routed)
+    requests = ModelRequests(parts.catalog, parts.pool, parts.admission, parts.metrics.count_routed, parts.outward)
     files, batches = open_batches(requests.answer_line, keys, state, NUM_BATCH_SLOTS, parts.settings)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=_lifespan(parts, keys, batches))
     app.state.body_work = requests.body_work
@@ -91,7 +92,8 @@ def _lifespan(
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         parts.pool.start()
-        async with keys_and_batches(keys, batches):
+        outward = parts.outward.running() if parts.outward is not None else nullcontext()
+        async with outward, keys_and_batches(keys, batches):
             yield
         await parts.pool.stop()
         parts.logs.close()

@@ -24,7 +24,7 @@ class Catalog:
         return [entry for entry in self.models if entry.admits(caller.user, caller.key)]
 
     def routes_of(self, caller: Caller) -> list[Route]:
-        """Those of whose models the caller may use each."""
+        """Those of whose models here the caller may use each. Their upstreams are another matter."""
         own = {entry.name for entry in self.of(caller)}
         return [route for route in self._routes.values() if route.targets <= own]
 
@@ -45,7 +45,7 @@ class Catalog:
         not there. A route is shown as its first model."""
         own = self.of(caller)
         if (route := self.find_route(name, caller)) is not None:
-            name = route.models[0]
+            name = route.first
         entry = self._by_name.get(name or "") or self._by_name.get((name or "").removesuffix(LATEST))
         if entry in own:
             return entry

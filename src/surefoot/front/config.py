@@ -2,6 +2,7 @@
 
 memory = "20GB"                # limit for all models together; default: that of the machine or its cgroup
 max-wait = "30s"               # a request that has waited this long gets its model loaded next
+private-patterns = ["(?i)confidential"]  # a request with a match goes to no upstream
 
 [[model]]
 name = "chat"                  # default: the file's name
@@ -13,24 +14,36 @@ keep-alive = "30m"             # unloaded after this time without requests; defa
 pinned = true
 users = ["alice", "ops"]       # users or names of keys; default: all users
 
+[[upstream]]                   # a server elsewhere, which routes may name
+name = "elsewhere"
+url = "https://api.example.org/v1"
+model = "large-1"              # its name there
+allows = "public"              # the most private that leaves: public or internal, as the request declares
+key-env = "ELSEWHERE_KEY"      # the environment variable with the key; default: none is sent
+timeout = "60s"                # the longest pause in its reply
+
 [[route]] is described in `front/routing.py`.
 """
 
 import tomllib
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from surefoot.api.footprint import ModelOptions
+from surefoot.front.patterns import PrivatePatterns
 from surefoot.front.routing import Route, RouteRule
+from surefoot.front.sensitivity import SENSITIVITIES, Upstream
 from surefoot.machine.sizes import duration_s, size_bytes
 from surefoot.server.access.sure_check import SureRule
 from surefoot.server.errors import first_fault
 
 MOST_MODELS = 8  # of a route
+MOST_PATTERNS, MOST_PATTERN_CHARACTERS = 64, 1024
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
 Size = Annotated[
     int, BeforeValidator(lambda given: size_bytes(given) if isinstance(given, str) else given), Field(ge=1)
@@ -72,6 +85,8 @@ class FrontConfig:
     memory_bytes: int | None = None  # None: the limit of the machine or its cgroup
     max_wait_s: float | None = None
     routes: tuple[Route, ...] = ()
+    upstreams: tuple[Upstream, ...] = ()
+    private_patterns: tuple[str, ...] = ()
 
 
 class _Table(BaseModel):
@@ -141,21 +156,56 @@ class RouteTable(_Table):
     sure: SureRule | None = None
     rule: list[RuleTable] = []
 
-    @model_validator(mode="after")
-    def _has_bound(self) -> "RouteTable":
-        if (self.sure is None) != (len(self.models) == 1):
-            raise ValueError("`sure` says when a model before the last one answers: give it if there are several")
-        return self
+    def route(self, upstreams: Collection[str] = ()) -> Route:
+        """upstreams: names of all. Raises ValueError."""
+        outside = frozenset(upstreams)
+        if self.models[-1] in outside:
+            raise ValueError(f"the route {self.name!r} ends with an upstream: a model of this server comes last")
+        if (self.sure is None) != outside.issuperset(self.models[:-1]):
+            raise ValueError(
+                f"the route {self.name!r}: `sure` says when a model before the last one answers: give it if there are "
+                "several"
+            )
+        own = outside & {*self.models, *(table.model for table in self.rule)}
+        rules = tuple(table.rule() for table in self.rule)
+        return Route(self.name, tuple(self.models), self.sure, rules, own)
 
-    def route(self) -> Route:
-        return Route(self.name, tuple(self.models), self.sure, tuple(table.rule() for table in self.rule))
+
+class UpstreamTable(_Table):
+    name: Name
+    url: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$")]
+    model: Name
+    allows: Literal["public", "internal"]
+    key_env: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = None
+    timeout: Duration = 60.0
+
+    def upstream(self) -> Upstream:
+        return Upstream(self.name, self.url, self.model, SENSITIVITIES[self.allows], self.key_env, self.timeout)
+
+
+def _checked(pattern: str) -> str:
+    PrivatePatterns([pattern])
+    return pattern
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=MOST_PATTERN_CHARACTERS), AfterValidator(_checked)]
 
 
 class ConfigTables(_Table):
     model: Annotated[list[ModelTable], Field(min_length=1)]
     route: list[RouteTable] = []
+    upstream: list[UpstreamTable] = []
+    private_patterns: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] = []
     memory: Size | None = None
     max_wait: Duration | None = None
+
+    @model_validator(mode="after")
+    def _has_whole_routes(self) -> "ConfigTables":
+        self.routes()
+        return self
+
+    def routes(self) -> tuple[Route, ...]:
+        return tuple(table.route([upstream.name for upstream in self.upstream]) for table in self.route)
 
 
 def read_config_file(path: Path) -> ConfigTables:
@@ -171,9 +221,10 @@ def read_config_file(path: Path) -> ConfigTables:
 
 
 def check_names(config: FrontConfig) -> None:
-    """Raises FrontConfigError if two models have a name in common, or a route leads to no model."""
+    """Raises FrontConfigError if two models, routes or upstreams share a name, or a route leads to no model."""
     names = Counter(name for entry in config.models for name in dict.fromkeys(entry.names))
     names.update(route.name for route in config.routes)
+    names.update(upstream.name for upstream in config.upstreams)
     own = {entry.name for entry in config.models}
     for route in config.routes:
         if missing := sorted(route.targets - own):

@@ -3,10 +3,10 @@ one process is asked, once."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 from starlette.datastructures import Headers, QueryParams
@@ -18,7 +18,16 @@ from surefoot.front.catalog import Catalog
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
-from surefoot.front.routing import RESUMED_HEADER, ROUTE_HEADER, AskedFor, ReplyReceiver, RoutedReplies, RoutePlan
+from surefoot.front.routing import (
+    RESUMED_HEADER,
+    ROUTE_HEADER,
+    AskedFor,
+    ReplyReceiver,
+    RoutedReplies,
+    RoutePlan,
+    object_in,
+)
+from surefoot.front.sensitivity import ExaminedRequest, Findings, Verdict
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
 from surefoot.server.access.gate import check_admin
 from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
@@ -40,6 +49,21 @@ PASSING = (429, 503, 504)  # a line of a batch is tried again
 RETRY_S = 1.0
 WITH_SAMPLING = ("/v1/chat/completions", "/v1/completions")
 SCHEMA = "/openapi.json"
+UNEXAMINED = ExaminedRequest(Findings())
+
+
+class Outward(Protocol):
+    """What may leave this server, and how. It is there only if the configuration names an upstream."""
+
+    def examine(self, path: str, headers: Headers, given: Mapping[str, Any], num_bytes: int) -> ExaminedRequest: ...
+
+    def decide(self, request: ExaminedRequest, plan: RoutePlan, caller: Caller) -> Mapping[str, Verdict]: ...
+
+    async def answer(self, name: str, request: ExaminedRequest, plan: RoutePlan, caller: Caller, send: Send) -> Verdict:
+        """Whether the upstream has answered. If not, the client has got nothing yet. Raises UpstreamLost if it ended in
+        the middle of its answer."""
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
 
 
 @dataclass(frozen=True)
@@ -50,56 +74,88 @@ class ModelRequests:
     pool: ModelPool
     admission: Admission
     count_routed: Callable[[str, str, str], None]  # route, model, why it answered
+    outward: Outward | None = None
     body_work: BodyWork = field(default_factory=BodyWork)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["state"]["caller"]
         body = await read_body(receive)
         asking_user.set(caller.user)
-        asked = await self.body_work.run(len(body), partial(AskedFor.in_body, body))
-        plan = self.catalog.plan(scope["path"], asked, caller, Headers(scope=scope))
+        headers = Headers(scope=scope)
+        asked, examined = await self.body_work.run(len(body), partial(self._read, scope["path"], headers, body))
+        replies = self._replies(self.catalog.plan(scope["path"], asked, caller, headers), examined, caller, headers)
         with self.admission.admit(caller), suppress(ClientGone):
-            await unless_gone(receive, self._answer_by(plan, scope, trusted_request(scope, body), send))
+            request = trusted_request(scope, body)
+            await unless_gone(receive, self._answer_by(replies, examined, scope, request, send))
 
-    async def _answer_by(self, plan: RoutePlan, scope: Scope, request: ProxiedRequest, send: Send) -> None:
-        replies = RoutedReplies(plan, RESUMED_HEADER in Headers(scope=scope))
-        for model in plan.models:
-            receiver = ReplyReceiver(replies, model, send)
-            await self._answer(model, scope, request.with_headers(rule_header(plan.rule_for(model))), receiver)
-            if not receiver.has_declined:
-                return self._count(plan, model)
+    def _read(self, path: str, headers: Headers, body: bytes) -> tuple[AskedFor, ExaminedRequest]:
+        given = object_in(body)
+        return AskedFor.of(given, len(body)), self._examine(path, headers, given, len(body))
 
-    def _count(self, plan: RoutePlan, model: str) -> None:
+    def _examine(self, path: str, headers: Headers, given: Mapping[str, Any], num_bytes: int) -> ExaminedRequest:
+        return self.outward.examine(path, headers, given, num_bytes) if self.outward is not None else UNEXAMINED
+
+    def _replies(self, plan: RoutePlan, examined: ExaminedRequest, caller: Caller, headers: Headers) -> RoutedReplies:
+        """Of the models that may be asked: without the upstreams for which the request may not leave."""
+        verdicts = self.outward.decide(examined, plan, caller) if self.outward is not None else {}
+        staying = [name for name in plan.upstreams if name not in verdicts or not verdicts[name].leaves]
+        rules = {name: verdict.rule for name, verdict in verdicts.items() if name in plan.models}
+        return RoutedReplies(plan.without(staying), RESUMED_HEADER in headers, rules=rules)
+
+    async def _answer_by(
+        self, replies: RoutedReplies, examined: ExaminedRequest, scope: Scope, request: ProxiedRequest, send: Send
+    ) -> None:
+        plan = replies.plan
+        for number, model in enumerate(plan.models):
+            receiver = ReplyReceiver(replies, number, send)
+            if model in plan.upstreams:
+                has_answered = await self._answer_outside(model, examined, scope, receiver)
+            else:
+                await self._answer(model, scope, request.with_headers(rule_header(plan.rule_for(number))), receiver)
+                has_answered = not receiver.has_declined
+            if has_answered:
+                return self._count(plan, number)
+
+    def _count(self, plan: RoutePlan, number: int) -> None:
         if plan.route:
-            self.count_routed(plan.route, model, plan.why_of(model))
+            self.count_routed(plan.route, plan.models[number], plan.why_of(number))
+
+    async def _answer_outside(
+        self, name: str, examined: ExaminedRequest, scope: Scope, receiver: ReplyReceiver
+    ) -> bool:
+        """Whether the upstream has answered."""
+        assert self.outward is not None
+        replies = receiver.replies
+        try:
+            verdict = await self.outward.answer(name, examined, replies.plan, scope["state"]["caller"], receiver)
+        except UpstreamLost as error:
+            await end_reply(name, error, scope["path"], receiver)
+            return True
+        replies.rules[name] = verdict.rule
+        return verdict.leaves
 
     async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send) -> None:
         try:
             async with self.pool.using(name, scope["state"]["caller"].user) as process:
                 await forward(process.client, request, send, dropping=REPLY_HEADERS)
         except UpstreamLost as error:
-            problem = lost(name, "has ended while it answered", RETRY_S)
-            if error.reply is None:
-                raise problem from error
-            last = last_words(error.reply, problem, scope["path"])
-            if last is None:
-                raise  # the connection is cut, so that nobody takes the part for the whole
-            await send({"type": "http.response.body", "body": last})
+            await end_reply(name, error, scope["path"], send)
 
     async def answer_line(self, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
         """Status and body of the answer to a line of a batch. Raises ApiError if it may be tried again."""
         url, given = check_line(line)
         asked = AskedFor.of(given, context.num_body_bytes)
+        examined = self._examine(url, Headers(), given, context.num_body_bytes)
         plan = self.catalog.plan(url, asked, context.caller, Headers())
-        replies = RoutedReplies(plan, is_resumed=False)
+        replies = self._replies(plan, examined, context.caller, Headers())  # it declares nothing, so it stays
         headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
         with self.admission.admit(context.caller):
-            for model in plan.models:
-                own = [*headers, *rule_header(plan.rule_for(model))]
+            for number, model in enumerate(replies.plan.models):
+                own = [*headers, *rule_header(replies.plan.rule_for(number))]
                 async with asking(self.pool, model, context.caller) as process:
                     reply = await process.client.post(url, json=_seeded(url, given, line), headers=own)
-                if not replies.declines(model, reply.status_code, Headers(raw=reply.headers.raw)):
-                    self._count(plan, model)
+                if not replies.declines(number, reply.status_code, Headers(raw=reply.headers.raw)):
+                    self._count(replies.plan, number)
                     break
         if reply.status_code in PASSING:
             raise ApiError(503, "the model is busy", headers={"Retry-After": reply.headers.get("retry-after", "1")})
@@ -135,6 +191,17 @@ def _seeded(url: str, given: Mapping[str, Any], line: BatchLine) -> dict[str, An
     if url not in WITH_SAMPLING or given.get("seed") is not None:
         return dict(given)
     return {**given, "seed": line.seed}
+
+
+async def end_reply(name: str, error: UpstreamLost, path: str, send: Send) -> None:
+    """End the reply of a model that is lost. Raises ApiError if there is none yet."""
+    problem = lost(name, "has ended while it answered", RETRY_S)
+    if error.reply is None:
+        raise problem from error
+    last = last_words(error.reply, problem, path)
+    if last is None:
+        raise error  # the connection is cut, so that nobody takes the part for the whole
+    await send({"type": "http.response.body", "body": last})
 
 
 def last_words(reply: Message, error: ApiError, path: str) -> bytes | None:

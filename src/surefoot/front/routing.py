@@ -8,11 +8,14 @@ sure = {tokens = 24, mean-logprob = -0.4}
 [[route.rule]]                # the first whose conditions all hold names the only model
 model = "chat"
 tools = true
+
+A model may be an upstream, a server elsewhere (`front/sensitivity.py`): a request that may not leave skips it.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,17 +44,21 @@ class AskedFor:
 
     @classmethod
     def in_body(cls, body: bytes) -> "AskedFor":
-        """Of a body that is no JSON object nothing is known; its route then says why."""
-        try:
-            given: Any = parse_json(body)
-        except ApiError:
-            given = None
-        return cls.of(given, len(body)) if isinstance(given, dict) else cls(num_bytes=len(body))
+        return cls.of(object_in(body), len(body))
 
     @classmethod
     def of(cls, given: Mapping[str, Any], num_bytes: int) -> "AskedFor":
         name = given.get("model") or given.get("name")  # the latter in Ollama's /api/show
         return cls(name if isinstance(name, str) else None, num_bytes, bool(given.get("tools")), _has_schema(given))
+
+
+def object_in(body: bytes) -> Mapping[str, Any]:
+    """Of a body that is no JSON object nothing is known; its route then says why."""
+    try:
+        given: Any = parse_json(body)
+    except ApiError:
+        given = None
+    return given if isinstance(given, dict) else {}
 
 
 def _has_schema(given: Mapping[str, Any]) -> bool:
@@ -86,44 +93,68 @@ class RouteRule:
 @dataclass(frozen=True)
 class Route:
     name: str
-    models: tuple[str, ...]  # at least one
-    sure: SureRule | None = None  # given if there are several
+    models: tuple[str, ...]  # at least one; the last is no upstream
+    sure: SureRule | None = None  # given if one of this server's models may decline
     rules: tuple[RouteRule, ...] = ()
+    upstreams: frozenset[str] = frozenset()  # names of these that are upstreams
 
     @property
     def targets(self) -> frozenset[str]:
-        return frozenset((*self.models, *(rule.model for rule in self.rules)))
+        """This server's models."""
+        return frozenset((*self.models, *(rule.model for rule in self.rules))) - self.upstreams
+
+    @property
+    def first(self) -> str:
+        return next(model for model in self.models if model not in self.upstreams)
 
     def plan(self, path: str, asked: AskedFor, caller: Caller, headers: Headers) -> "RoutePlan":
         """Raises ApiError if a header asks for a model that the route does not have."""
         if (forced := headers.get(ROUTE_HEADER)) is not None:
-            if forced not in self.targets:
-                known = ", ".join(sorted(self.targets))
+            if forced not in self.targets | self.upstreams:
+                known = ", ".join(sorted(self.targets | self.upstreams))
                 raise ApiError(400, f"{ROUTE_HEADER}: {self.name!r} has no model {forced[:80]!r}: use one of {known}")
-            return RoutePlan(self.name, (forced,), "asked for")
+            return self._plan(self._only(forced), "asked for")
         for number, rule in enumerate(self.rules, 1):
             if rule.holds(asked, caller, headers):
-                return RoutePlan(self.name, (rule.model,), f"rule {number}")
+                return self._plan(self._only(rule.model), f"rule {number}")
         if path not in GENERATING:
-            return RoutePlan(self.name, self.models[:1], "first")
-        return RoutePlan(self.name, self.models, "last" if len(self.models) > 1 else "only", self.sure)
+            return self._plan((self.first,), "first")
+        return self._plan(self.models, "last" if len(self.models) > 1 else "only")
+
+    def _only(self, model: str) -> tuple[str, ...]:
+        """Where a request goes that an upstream was to answer, if it stays or the upstream fails: the last model."""
+        return (model, self.models[-1]) if model in self.upstreams else (model,)
+
+    def _plan(self, models: tuple[str, ...], why: str) -> "RoutePlan":
+        return RoutePlan(self.name, models, why, self.sure if len(models) > 1 else None, self.upstreams)
 
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """The models to ask for one request, in this order. All but the last may decline."""
+    """The models to ask for one request, in this order, by their numbers in it. All but the last may decline."""
 
     route: str  # empty: the request named a model
     models: tuple[str, ...]
     why: str = ""  # the last answers
     sure: SureRule | None = None
+    upstreams: frozenset[str] = frozenset()  # names of the route's models that are elsewhere
 
-    def why_of(self, model: str) -> str:
+    def is_last(self, number: int) -> bool:
+        return number == len(self.models) - 1
+
+    def why_of(self, number: int) -> str:
         """Why this model answers."""
-        return "sure" if model != self.models[-1] else self.why
+        if self.is_last(number):
+            return self.why
+        return "upstream" if self.models[number] in self.upstreams else "sure"
 
-    def rule_for(self, model: str) -> SureRule | None:
-        return self.sure if model != self.models[-1] else None
+    def rule_for(self, number: int) -> SureRule | None:
+        return None if self.is_last(number) else self.sure
+
+    def without(self, upstreams: Collection[str]) -> "RoutePlan":
+        """The plan without these. A model that would then be asked twice in a row is asked once."""
+        left = (model for model in self.models if model not in upstreams)
+        return replace(self, models=tuple(model for model, _ in groupby(left)))
 
 
 @dataclass
@@ -133,20 +164,20 @@ class RoutedReplies:
     plan: RoutePlan
     is_resumed: bool  # a stream that another of the models may have begun
     scores: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of the models that were asked
+    rules: dict[str, str] = field(default_factory=dict)  # by which requests left for upstreams or stayed
 
-    def declines(self, model: str, status: int, headers: Headers) -> bool:
+    def declines(self, number: int, status: int, headers: Headers) -> bool:
         """Whether another model is to be asked."""
         confidence = confidence_in(headers)
         if confidence is not None:
-            self.scores[model] = confidence
-        if model == self.plan.models[-1]:
+            self.scores[self.plan.models[number]] = confidence
+        if self.plan.is_last(number):
             return False
         return not confidence["is_sure"] if confidence is not None else self.is_resumed and status == 400
 
-    def told(self, model: str) -> str:
-        return json.dumps(
-            {"route": self.plan.route, "model": model, "why": self.plan.why_of(model), "scores": self.scores}
-        )
+    def told(self, number: int) -> str:
+        told = {"route": self.plan.route, "model": self.plan.models[number], "why": self.plan.why_of(number)}
+        return json.dumps({**told, "scores": self.scores, **({"upstreams": self.rules} if self.rules else {})})
 
 
 @dataclass
@@ -154,14 +185,14 @@ class ReplyReceiver:
     """An ASGI `send` for the reply of one model."""
 
     replies: RoutedReplies
-    model: str
+    number: int  # of the model, in the plan
     send: Send
     has_declined: bool = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start" and self.replies.plan.route:
             headers = MutableHeaders(scope=message)
-            self.has_declined = self.replies.declines(self.model, message["status"], headers)
-            headers[ROUTE_HEADER] = self.replies.told(self.model)
+            self.has_declined = self.replies.declines(self.number, message["status"], headers)
+            headers[ROUTE_HEADER] = self.replies.told(self.number)
         if not self.has_declined:
             await self.send(message)

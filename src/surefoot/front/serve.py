@@ -1,14 +1,16 @@
 """Runs the front process: plans memory, listens, and starts a process for each model that is asked for."""
 
 import hashlib
+import os
 import shutil
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 from surefoot import machine
@@ -16,10 +18,13 @@ from surefoot.api.footprint import Footprint, plan_footprint
 from surefoot.api.opening import open_model
 from surefoot.front.app import FrontParts, make_front_app
 from surefoot.front.catalog import Catalog
-from surefoot.front.config import FrontConfig, ModelEntry, check_names
+from surefoot.front.config import FrontConfig, FrontConfigError, ModelEntry, check_names
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.model_process import END_S, ProcessLauncher
+from surefoot.front.patterns import PrivatePatterns
 from surefoot.front.pool import MIB, ModelPool
+from surefoot.front.private_marks import NAME, PrivateMarks
+from surefoot.front.requests import Outward
 from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import PooledModels
@@ -96,6 +101,7 @@ def serve_many(
     check_names(config)
     if keys is None and any(entry.users for entry in config.models):
         raise ValueError("`users` of a model needs API keys: give --keys, or remove `users`")
+    upstream_keys = check_upstreams(config, settings, keys)
     plans = [plan_model(entry, variant) for entry in config.models]
     max_wait_s = config.max_wait_s if config.max_wait_s is not None else MAX_WAIT_S
     policy = Residency([plan.traits for plan in plans], memory_limit(config.memory_bytes), max_wait_s)
@@ -105,8 +111,41 @@ def serve_many(
         launcher = ProcessLauncher(folder, tuple(words), _charger(keys))
         pool = ModelPool(_with_routes(plans, config.routes), policy, launcher, num_cores, tell)
         door = Door.open(settings, keys)
+        state = open_state()
         parts = _parts(plans, config.routes, door.settings, pool)
-        door.serve(make_front_app(parts, keys, open_state()), FrontServer(parts, keys, tell), sockets)
+        if config.upstreams:
+            parts = replace(parts, outward=_outward(config, upstream_keys, state, parts, tell))
+        door.serve(make_front_app(parts, keys, state), FrontServer(parts, keys, tell), sockets)
+
+
+def check_upstreams(config: FrontConfig, settings: ServerSettings, keys: KeyStore | None) -> dict[str, str]:
+    """The upstreams' keys, by name. Raises FrontConfigError if nobody could use them, or nobody would know."""
+    for missing, needed in ((keys is None, "--keys"), (settings.audit_log is None, "--audit-log")):
+        if config.upstreams and missing:
+            raise FrontConfigError(f"an upstream needs {needed}: give it, or remove the upstream")
+    found = {upstream.name: (upstream.key_env, os.environ.get(upstream.key_env or "")) for upstream in config.upstreams}
+    for name, (variable, key) in found.items():
+        if variable is not None and not key:
+            raise FrontConfigError(f"the upstream {name!r}: the environment has no {variable}")
+    return {name: key for name, (_, key) in found.items() if key}
+
+
+def _outward(
+    config: FrontConfig, keys: Mapping[str, str], state: StateFolder | None, parts: FrontParts,
+    tell: Callable[[str], None],
+) -> Outward:  # fmt: skip
+    marks: PrivateMarks | None = None
+    try:
+        marks = PrivateMarks(state.path / NAME) if state is not None else None
+    except (OSError, ValueError) as error:
+        tell(f"upstream nothing leaves: {error}")
+    for upstream in config.upstreams if marks is not None else ():
+        tell(f"upstream {upstream.name}: {upstream.url}, most private: {upstream.allows.name.lower()}")
+    outward: Outward = import_module("surefoot.front.upstreams").Upstreams(
+        config.upstreams, keys, PrivatePatterns(config.private_patterns), marks, parts.logs.audit,
+        parts.settings.deadline_s,
+    )  # fmt: skip
+    return outward
 
 
 def _with_routes(plans: Sequence[PlannedModel], routes: Sequence[Route]) -> dict[str, ModelEntry]:

@@ -124,4 +124,5 @@ def first_fault(errors: Sequence[Mapping[str, Any]]) -> str:
         return f"{field} is missing"
     if fault["type"] == "extra_forbidden":
         return f"unknown field {field}"
-    return f"{field}: {fault['msg'].removeprefix('Value error, ')}"
+    message: str = fault["msg"].removeprefix("Value error, ")
+    return f"{field}: {message}" if field else message

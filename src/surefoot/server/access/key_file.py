@@ -12,6 +12,7 @@ It is TOML, a table for each key:
     max_context = 4096
     admin = false                  # may read /metrics, which covers all users, add keys and revoke them
     disk_cache = true              # false: the user's prompts and answers are cached in memory alone
+    upstreams = ["elsewhere"]      # that may answer requests of this key; left out: none
 """
 
 import fcntl
@@ -37,6 +38,8 @@ PREFIX = "sf-"
 MOST_BYTES = 16 << 20
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 NAME_LENGTH = 8
+MOST_UPSTREAMS = 64
+UpstreamName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
 # From the comment right above a table to its last value, and the empty line that follows.
 TABLE = re.compile(
     r"""(?:^[ \t]*\#.*\n)*
@@ -64,6 +67,7 @@ class KeyOwner(BaseModel):
     max_context: Annotated[int | None, Field(ge=1)] = None
     admin: bool = False
     disk_cache: bool = True
+    upstreams: Annotated[tuple[UpstreamName, ...], Field(max_length=MOST_UPSTREAMS)] = ()
 
 
 class KeyEntry(KeyOwner):

@@ -80,6 +80,7 @@ def _caller(entry: KeyEntry, uses_disk: bool, before: Caller | None) -> Caller:
         entry.max_context,
         entry.admin,
         uses_disk,
+        entry.upstreams,
         _bucket(entry.requests_per_minute, before.requests if before else None),
         _bucket(entry.tokens_per_minute, before.tokens if before else None),
     )

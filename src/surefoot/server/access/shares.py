@@ -35,6 +35,7 @@ class Caller:
     max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
     is_admin: bool = False  # may see figures of other users, add keys and revoke them
     uses_disk: bool = True  # prompts and answers may be kept in the prompt cache on disk
+    upstreams: tuple[str, ...] = ()  # that may answer the caller's requests
     requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
     tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
 
