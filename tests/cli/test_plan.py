@@ -85,3 +85,19 @@ def test_energy_and_price_of_tokens() -> None:
     result = CliRunner().invoke(app, [*ARGUMENTS, "--watts", "100", "--price", "1"])
     assert "J a token" in result.stdout
     assert "million tokens" in result.stdout
+
+
+def test_two_sockets_are_planned_both_ways() -> None:
+    words = ["plan", str(stories_gguf()), "--on", "2x-epyc-9654", "--prompt", "60", "--answer", "20", "--no-search"]
+    ways = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["nodes"]
+    assert [(way["way"], way["num_users"], way["num_engines"]) for way in ways] == [
+        ("split", 1, 1), ("each", 1, 2), ("split", 32, 1), ("each", 32, 2)
+    ]  # fmt: skip
+    shown = CliRunner().invoke(app, words).stdout
+    assert "of it barriers, s" in shown
+    assert re.search(r"better for 32 users: (split|each); .*instead of", shown)
+
+
+def test_one_socket_has_no_ways() -> None:
+    assert json.loads(CliRunner().invoke(app, [*ARGUMENTS, "--json"]).stdout)["nodes"] == []
+    assert "split" not in CliRunner().invoke(app, ARGUMENTS).stdout

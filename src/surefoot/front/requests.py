@@ -59,13 +59,17 @@ class ModelRequests:
         asked = await self.body_work.run(len(body), partial(AskedFor.in_body, body))
         plan = self.catalog.plan(scope["path"], asked, caller, Headers(scope=scope))
         with self.admission.admit(caller), suppress(ClientGone):
-            await unless_gone(receive, self._answer_by(plan, scope, trusted_request(scope, body), send))
+            answering = self._answer_by(plan, scope, trusted_request(scope, body), send, asked.beginning)
+            await unless_gone(receive, answering)
 
-    async def _answer_by(self, plan: RoutePlan, scope: Scope, request: ProxiedRequest, send: Send) -> None:
+    async def _answer_by(
+        self, plan: RoutePlan, scope: Scope, request: ProxiedRequest, send: Send, beginning: int
+    ) -> None:
         replies = RoutedReplies(plan, RESUMED_HEADER in Headers(scope=scope))
         for model in plan.models:
             receiver = ReplyReceiver(replies, model, send)
-            await self._answer(model, scope, request.with_headers(rule_header(plan.rule_for(model))), receiver)
+            ruled = request.with_headers(rule_header(plan.rule_for(model)))
+            await self._answer(model, scope, ruled, receiver, beginning)
             if not receiver.has_declined:
                 return self._count(plan, model)
 
@@ -73,9 +77,9 @@ class ModelRequests:
         if plan.route:
             self.count_routed(plan.route, model, plan.why_of(model))
 
-    async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send) -> None:
+    async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send, beginning: int) -> None:
         try:
-            async with self.pool.using(name, scope["state"]["caller"].user) as process:
+            async with self.pool.using(name, scope["state"]["caller"].user, beginning) as process:
                 await forward(process.client, request, send, dropping=REPLY_HEADERS)
         except UpstreamLost as error:
             problem = lost(name, "has ended while it answered", RETRY_S)
@@ -96,7 +100,7 @@ class ModelRequests:
         with self.admission.admit(context.caller):
             for model in plan.models:
                 own = [*headers, *rule_header(plan.rule_for(model))]
-                async with asking(self.pool, model, context.caller) as process:
+                async with asking(self.pool, model, context.caller, asked.beginning) as process:
                     reply = await process.client.post(url, json=_seeded(url, given, line), headers=own)
                 if not replies.declines(model, reply.status_code, Headers(raw=reply.headers.raw)):
                     self._count(plan, model)
@@ -107,10 +111,10 @@ class ModelRequests:
 
 
 @asynccontextmanager
-async def asking(pool: ModelPool, name: str, caller: Caller) -> AsyncIterator[ModelProcess]:
+async def asking(pool: ModelPool, name: str, caller: Caller, beginning: int = 0) -> AsyncIterator[ModelProcess]:
     """The model's process, for a whole reply. Raises ApiError if it ends meanwhile."""
     try:
-        async with pool.using(name, caller.user) as process:
+        async with pool.using(name, caller.user, beginning) as process:
             yield process
     except httpx2.TransportError as error:
         raise lost(name, "has ended while it answered", RETRY_S) from error
