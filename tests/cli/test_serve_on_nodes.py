@@ -29,7 +29,8 @@ GIVEN: dict[str, Any] = {
 def test_the_prediction_decides_and_is_told(
     monkeypatch: pytest.MonkeyPatch, link: NodeLink, way: str, other: str
 ) -> None:
-    two = replace(machine(), rates=replace(machine().rates, link=link))
+    slow_memory = machine(read=GB / 1000)
+    two = replace(slow_memory, rates=replace(slow_memory.rates, link=link))
     monkeypatch.setattr(serve_on_nodes, "glance_at_machine", lambda variant, threads: two)
     lines: list[str] = []
     assert serve_on_nodes.runs_on_each(GIVEN, open_model(stories_gguf()), lines.append) == (way == "each")
