@@ -16,7 +16,7 @@ from tests.cli.process import run
 from tests.plan.machines import GB, machine
 from tests.stories import stories_gguf
 
-FAST, SLOW = NodeLink(2, 1e12, 0.0), NodeLink(2, GB / 1000, 1e-3)
+FAST, SLOW = NodeLink(2, 1e12, 0.0), NodeLink(2, GB / 1000, 0.1)
 GIVEN: dict[str, Any] = {
     "nodes": None, "fleet_key": None, "variant": "portable", "threads": None, "float_format": AUTO_FORMAT,
     "max_running": 32, "models": [stories_gguf()], "config": None, "memory": None, "max_wait": None, "keep_alive": None,

@@ -231,14 +231,14 @@ def _show_nodes(ways: Sequence[Sequence[NodesPlan]], console: Console) -> None:
     """A column for each way and number of users."""
     plans = [plan for both in ways for plan in both]
     table = Table(title="One engine over all nodes (split), or one on each: predicted", title_justify="left")
-    for heading in ("", *(f"{_users(plan.num_users)}, {plan.way}" for plan in plans)):
+    for heading in ("", *(f"{_users(plan.num_users)}: {plan.way}" for plan in plans)):
         table.add_column(heading)
     table.add_row("fits", *("yes" if plan.fits else "no" for plan in plans))
     table.add_row("a prompt alone, s", *(f"{plan.prompt_s:.2f}" for plan in plans))
     table.add_row("a token for each, ms", *(f"{1000 * plan.step_s:.1f}" for plan in plans))
-    table.add_row("all answered, s", *(f"{plan.answers_s:.1f}" for plan in plans))
+    table.add_row("all answered, s; of these:", *(f"{plan.answers_s:.1f}" for plan in plans))
     for term in plans[0].terms:
-        table.add_row(f"  of it {term}, s", *(f"{plan.terms[term]:.2f}" for plan in plans))
+        table.add_row(f"  {term}", *(f"{plan.terms[term]:.2f}" for plan in plans))
     console.print(table)
     for both in ways:
         best = better_way(both)

@@ -64,7 +64,8 @@ def _beginning(given: Mapping[str, Any]) -> int:
     turns = given.get("messages") or given.get("input") or given.get("prompt")
     if isinstance(turns, list):
         turns = [*takewhile(lambda turn: not (isinstance(turn, dict) and turn.get("role") == "assistant"), turns)]
-    return zlib.crc32(json.dumps(turns[:FIRST_CHARACTERS] if isinstance(turns, str) else turns).encode())
+    first = turns[:FIRST_CHARACTERS] if isinstance(turns, str) else turns
+    return zlib.crc32(json.dumps(first).encode()) if turns else 0
 
 
 def _has_schema(given: Mapping[str, Any]) -> bool:
