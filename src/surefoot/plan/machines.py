@@ -147,7 +147,7 @@ def measure_machine(model: SizedModel, variant: str | None, threads: int | None,
 
 
 def glance_at_machine(variant: str | None, threads: int | None) -> SizedMachine:
-    """This machine, by the bandwidth of its nodes and nominal arithmetic: in less than a second."""
+    """This machine, by the bandwidth of its nodes, which takes a moment to measure, and nominal arithmetic."""
     chosen, count = choose_variant(variant), threads or machine.usable_cores()
     rates, (link, read_bytes_per_second) = nominal_rates(chosen, count), measure_nodes(chosen, count)
     if link.num_nodes > 1:
