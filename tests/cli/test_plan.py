@@ -58,15 +58,15 @@ def test_which_machine_would_do() -> None:
 
 
 def test_assumptions_are_printed_and_what_would_pass_does() -> None:
-    wish = "24 users, smollm2-1.7b:q4_1, 150 tokens/s each, prompts of 600, answers of 8"
+    wish = "24 users, smollm2-1.7b:q4_1, 300 tokens/s each, prompts of 600, answers of 8, pauses of 8 s"
     shown = CliRunner().invoke(app, ["plan", "--for", wish]).stdout
-    assert "prompts of 600 tokens, answers of 8, pauses of 30 s" in shown
-    assert "95 % of answers begin within 5 s and come at 150 tokens/s" in shown
+    assert "prompts of 600 tokens, answers of 8, pauses of 8 s" in shown
+    assert "95 % of answers begin within 5 s and come at 300 tokens/s" in shown
     found = re.search(r"nearest  (\S+) would do with (\d+) users; or .*; or (\S+)$", shown, re.MULTILINE)
     assert found is not None, shown
     for users, model in ((found[2], "smollm2-1.7b:q4_1"), ("24", found[3])):
-        words = ["plan", model, "--on", found[1], "--users", users, "--tokens-per-second", "150", "--prompt", "600"]
-        planned = CliRunner().invoke(app, [*words, "--answer", "8", "--no-search", "--json"])
+        words = ["plan", model, "--on", found[1], "--users", users, "--tokens-per-second", "300", "--prompt", "600"]
+        planned = CliRunner().invoke(app, [*words, "--answer", "8", "--pause", "8", "--no-search", "--json"])
         assert json.loads(planned.stdout)["load"]["meets_service"], planned.stdout
 
 
@@ -85,3 +85,19 @@ def test_energy_and_price_of_tokens() -> None:
     result = CliRunner().invoke(app, [*ARGUMENTS, "--watts", "100", "--price", "1"])
     assert "J a token" in result.stdout
     assert "million tokens" in result.stdout
+
+
+def test_two_sockets_are_planned_both_ways() -> None:
+    words = ["plan", str(stories_gguf()), "--on", "2x-epyc-9654", "--prompt", "60", "--answer", "20", "--no-search"]
+    ways = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["nodes"]
+    assert [(way["way"], way["num_users"], way["num_engines"]) for way in ways] == [
+        ("split", 1, 1), ("each", 1, 2), ("split", 32, 1), ("each", 32, 2)
+    ]  # fmt: skip
+    shown = CliRunner().invoke(app, words).stdout
+    assert re.search(r"barriers +│", shown)
+    assert re.search(r"better for 32 users: (split|each); .*instead of", shown)
+
+
+def test_one_socket_has_no_ways() -> None:
+    assert json.loads(CliRunner().invoke(app, [*ARGUMENTS, "--json"]).stdout)["nodes"] == []
+    assert "split" not in CliRunner().invoke(app, ARGUMENTS).stdout

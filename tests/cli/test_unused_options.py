@@ -20,6 +20,7 @@ from surefoot.core.request import SETTABLE
 from surefoot.front.config import ConfigTables, ModelTable, RouteTable, RuleTable, UpstreamTable
 from surefoot.front.model_process import option_words
 from surefoot.front.routing import Route, RouteRule
+from surefoot.machine import Placement
 from surefoot.server.access.sure_check import SureRule
 from tests.stories import stories_gguf
 
@@ -62,6 +63,7 @@ def shown(value: Any) -> Any:
 
 
 def serving(patch: pytest.MonkeyPatch, handed: Handed) -> None:
+    patch.setattr(serve, "choose_placement", lambda threads: Placement(reason="one node"))
     patch.setattr(serve, "KeyStore", handed.note)
     patch.setattr(serve, "state_opener", lambda *words: (handed.note(*words), lambda: None)[1])
 
@@ -143,10 +145,11 @@ SERVE = {
     "--access-log": ("PATH/access", FRONT), "--state-dir": ("PATH/state", FRONT), "--max-file-bytes": ("2048", FRONT),
     "--max-state-bytes": ("2048", FRONT), "--public-prefix": ("PATH/key", MODELS), "--fleet-key": ("PATH/key", REFUSED),
     "--memory": ("1GB", FRONT), "--keep-alive": ("30m", FRONT), "--max-wait": ("3s", FRONT),
-    "--kv-memory": ("1MB", MODELS), "--threads": ("1", BOTH), "--variant": ("portable", BOTH),
-    "--speculate": ("off", MODELS), "--format": ("w4", MODELS), "--sampling": ("top_k=3", MODELS),
-    "--chat-template": ("chatml", MODELS), "--pooling": ("mean", MODELS), "--packed-cache": ("off", MODELS),
-    "--cache-dir": ("none", MODELS), "--cache-disk": ("1MB", MODELS), "--cache-key-file": ("PATH/key", MODELS),
+    "--kv-memory": ("1MB", MODELS), "--nodes": ("split", REFUSED), "--threads": ("1", BOTH),
+    "--variant": ("portable", BOTH), "--speculate": ("off", MODELS), "--format": ("w4", MODELS),
+    "--sampling": ("top_k=3", MODELS), "--chat-template": ("chatml", MODELS), "--pooling": ("mean", MODELS),
+    "--packed-cache": ("off", MODELS), "--cache-dir": ("none", MODELS), "--cache-disk": ("1MB", MODELS),
+    "--cache-key-file": ("PATH/key", MODELS),
 }  # fmt: skip
 CONFIG, SETTINGS, WORDS, VARIANT, CORES = 0, 1, 5, 6, 7  # arguments of serve_many
 FRONTS = (SETTINGS, VARIANT, CORES, CONFIG)
@@ -163,7 +166,7 @@ def test_every_option_of_serve_has_a_line() -> None:
 
 def test_one_model(folder: Path) -> None:
     words = ["serve", str(stories_gguf()), "--port", "0"]
-    check(one_model, words, options(folder), {"--memory", "--keep-alive", "--max-wait"})
+    check(one_model, words, options(folder), {"--memory", "--keep-alive", "--max-wait", "--nodes"})
 
 
 def test_several_models(folder: Path) -> None:

@@ -14,7 +14,7 @@ from surefoot.front.config import (
     read_config_file,
 )
 from surefoot.front.model_process import option_words
-from surefoot.front.routing import AskedFor
+from surefoot.front.routing import AskedFor, object_in
 from surefoot.server.access.shares import ANYONE, Caller
 from surefoot.server.errors import ApiError
 
@@ -123,4 +123,4 @@ def test_not_found() -> None:
     [(b'{"model": "a"}', "a"), (b'{"name": "a"}', "a"), (b"{", None), (b"[]", None), (b'{"model": 5}', None)],
 )
 def test_model_named_in_a_body(body: bytes, name: str | None) -> None:
-    assert AskedFor.in_body(body).model == name
+    assert AskedFor.of(object_in(body), len(body)).model == name

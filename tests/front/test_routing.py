@@ -20,7 +20,7 @@ from surefoot.api.answers import Logprob, Piece
 from surefoot.api.confidence import Confidence, sampled_logprobs
 from surefoot.front.catalog import Catalog
 from surefoot.front.config import FrontConfig, FrontConfigError, ModelEntry, check_names, read_config_file
-from surefoot.front.routing import ROUTE_HEADER, AskedFor, Route, RoutePlan, RouteRule
+from surefoot.front.routing import ROUTE_HEADER, AskedFor, Route, RoutePlan, RouteRule, object_in
 from surefoot.front.sensitivity import Privacy, Upstream
 from surefoot.front.serve import check_upstreams
 from surefoot.server.access.shares import ANYONE, Caller
@@ -91,7 +91,7 @@ def test_a_model_that_the_route_lacks_cannot_be_asked_for() -> None:
 )
 def test_what_a_body_asks_for(body: dict[str, Any], tools: bool, schema: bool) -> None:
     data = json.dumps({"model": "auto", **body}).encode()
-    assert AskedFor.in_body(data) == AskedFor("auto", len(data), tools, schema)
+    assert AskedFor.of(object_in(data), len(data)) == AskedFor("auto", len(data), tools, schema)
 
 
 def test_a_route_is_for_those_who_may_use_all_its_models() -> None:

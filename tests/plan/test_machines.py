@@ -46,3 +46,17 @@ def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str) -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(UnknownMachineError, match="epyc-7763"):
         find_machine("abacus")
+
+
+def test_sockets_need_a_link(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(OURS + "sockets = 2\n")
+    with pytest.raises(UnknownMachineError, match="link_gb"):
+        find_machine(f"{file}:ours")
+    file.write_text(OURS + "sockets = 2\nlink_gb = 40\nline_ns = 200\n")
+    both, alone = find_machine(f"{file}:ours"), find_machine(f"{file}:ours").one_node()
+    assert both.rates.link.num_nodes == 2
+    assert both.rates.link.bytes_per_second < 40e9
+    assert 2 * alone.memory_bytes == both.memory_bytes
+    assert 2 * alone.rates.read_bytes_per_second == both.rates.read_bytes_per_second
+    assert alone.rates.link.num_nodes == 1

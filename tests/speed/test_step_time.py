@@ -1,6 +1,7 @@
 """The predicted time of a step follows bytes and products."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import hypothesis.strategies as st
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from surefoot.ops import WeightFormat
-from surefoot.speed.rates import Efficiency, MachineRates, make_curve
+from surefoot.speed.rates import Efficiency, MachineRates, NodeLink, make_curve
 from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 from surefoot.speed.traffic import AttentionUse, MatrixUse, ModelWork
 
@@ -75,3 +76,39 @@ def test_at_the_row_context_attention_takes_as_long_as_matrices() -> None:
     step = cost.parts([ChunkLoad(256, round(cost.row_context()) - 128)], 0)
     assert step.attention == pytest.approx(step.linear, rel=0.1)
     assert times(DENSE, window=100).row_context() == math.inf
+
+
+def linked(link: NodeLink) -> PredictedSteps:
+    plain = times(DENSE, call_s=1e-6)
+    return PredictedSteps(plain.work, replace(plain.rates, link=link))
+
+
+LOADS = ([ChunkLoad(1, 1000)], [ChunkLoad(1, 1000)] * 8, [ChunkLoad(512, 0)])
+
+
+@pytest.mark.parametrize("chunks", LOADS, ids=len)
+def test_a_free_link_adds_nothing(chunks: list[ChunkLoad]) -> None:
+    assert linked(NodeLink(2)).parts(chunks, 1) == times(DENSE, call_s=1e-6).parts(chunks, 1)
+
+
+@pytest.mark.parametrize("chunks", LOADS, ids=len)
+def test_nodes_with_a_free_link_are_as_fast_as_all_of_them(chunks: list[ChunkLoad]) -> None:
+    cost = PredictedSteps(times(DENSE).work, replace(times(DENSE).rates, link=NodeLink(4)))
+    alone = PredictedSteps(cost.work, cost.rates.of_one_node())
+    assert alone.seconds(chunks, 1) == pytest.approx(4 * cost.seconds(chunks, 1))
+
+
+def test_what_crosses_between_nodes() -> None:
+    """Of ten matrices with 1000 columns in two limbs and 1000 outputs, each of two nodes fetches half: of the inputs of
+    all, of the outputs of its own half. Each of thirty operations takes four lines."""
+    step = linked(NodeLink(2, 1e9, 1e-7)).parts([ChunkLoad(3, 0)], 0)
+    assert step.link == pytest.approx(3 * 10 * (2000 + 2000) / 2 / 1e9, rel=0.01)
+    assert step.barriers == pytest.approx(30 * 4 * 1e-7)
+    assert step.total == pytest.approx(step.linear + step.attention + step.rest + step.link + step.barriers)
+
+
+def test_keys_and_values_come_over_the_link_while_others_come_from_memory() -> None:
+    near, far = (linked(NodeLink(2, read)).parts([ChunkLoad(1, 100_000)], 0) for read in (1e12, 1e8))
+    bytes_read = 100 * 100_000
+    assert near.link < 0.1 * near.attention
+    assert far.link + far.attention == pytest.approx(bytes_read / 4 / 1e8, rel=0.1)

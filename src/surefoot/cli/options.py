@@ -59,6 +59,15 @@ Speculate = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads (default: all usable cores).", rich_help_panel=MACHINE)
 ]
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="split|each",
+        help="With several NUMA nodes: one engine whose weights are divided among them, or an engine with all "
+        "weights on each (default: the one that is predicted to answer --max-running users sooner).",
+        rich_help_panel=MACHINE,
+    ),
+]
 Variant = Annotated[
     str | None,
     typer.Option(
@@ -203,6 +212,7 @@ SEVERAL = "is for several models: leave it out, or name more of them"
 # Options of `surefoot serve` that have no effect, and why: for one model, and for several.
 OF_ONE_MODEL = {"memory": SEVERAL, "keep_alive": SEVERAL, "max_wait": SEVERAL}
 OF_MANY_MODELS = {
+    "nodes": "is for a server of one model: the weights of several are divided among all nodes",
     "model_name": "names one model: with several, give each its `name` in a file for --config",
     "fleet_key": "is for a server of one model: start one for each model, and a gateway for each fleet",
 }

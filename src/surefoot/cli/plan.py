@@ -16,6 +16,7 @@ from surefoot.cli.sizes import time_option
 from surefoot.formats import AUTO_FORMAT
 from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
+from surefoot.plan.nodes import NUM_USERS, NodesPlan, better_way, nodes_plans, why
 from surefoot.plan.page import plan_page
 from surefoot.plan.passing import find_passing, nearest_plan
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, OneUserPlan, Plan, ServiceLevel, compare_machines, make_plan
@@ -88,12 +89,16 @@ def plan(
         machine = replace(machine, watts=watts or machine.watts, price_per_hour=price or machine.price_per_hour)
         made = make_plan(sized, machine, service, users, search)
         others = find_alternatives(ModelPlanner(sized, machine, service), made.num_users)
+        ways = [nodes_plans(sized, machine, service, count) for count in NUM_USERS]
         if html is not None:
             html.write_text(plan_page(sized, machine, made))
     if as_json:
-        typer.echo(json.dumps({**made.as_json(), "alternatives": [asdict(other) for other in others]}, indent=2))
+        alternatives, nodes = [asdict(other) for other in others], [asdict(way) for plans in ways for way in plans]
+        typer.echo(json.dumps({**made.as_json(), "alternatives": alternatives, "nodes": nodes}, indent=2))
     else:
         _show(made, others, Console())
+        if all(ways):
+            _show_nodes(ways, Console())
 
 
 def _find_subject(name: str, float_format: str) -> Subject:
@@ -220,6 +225,28 @@ def _expense_rows(plan: Plan) -> list[tuple[str, str]]:
     if expense is not None and expense.price_per_million is not None:
         rows.append(("Price", f"{expense.price_per_million:.2f} for a million tokens ({expense.at})"))
     return rows
+
+
+def _show_nodes(ways: Sequence[Sequence[NodesPlan]], console: Console) -> None:
+    """A column for each way and number of users."""
+    plans = [plan for both in ways for plan in both]
+    table = Table(title="One engine over all nodes (split), or one on each: predicted", title_justify="left")
+    for heading in ("", *(f"{_users(plan.num_users)}: {plan.way}" for plan in plans)):
+        table.add_column(heading)
+    table.add_row("fits", *("yes" if plan.fits else "no" for plan in plans))
+    table.add_row("a prompt alone, s", *(f"{plan.prompt_s:.2f}" for plan in plans))
+    table.add_row("a token for each, ms", *(f"{1000 * plan.step_s:.1f}" for plan in plans))
+    table.add_row("all answered, s; of these:", *(f"{plan.answers_s:.1f}" for plan in plans))
+    for term in plans[0].terms:
+        table.add_row(f"  {term}", *(f"{plan.terms[term]:.2f}" for plan in plans))
+    console.print(table)
+    for both in ways:
+        best = better_way(both)
+        console.print(f"better for {_users(best.num_users)}: {best.way}; {why(both)}", soft_wrap=True)
+
+
+def _users(count: int) -> str:
+    return "1 user" if count == 1 else f"{count} users"
 
 
 def _alternatives(others: Sequence[Alternative]) -> Table:

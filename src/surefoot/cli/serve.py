@@ -23,6 +23,7 @@ from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.formats import AUTO_FORMAT
+from surefoot.machine import choose_placement, usable_cores
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import start_logging
 from surefoot.server.banner import describe_opened
@@ -106,8 +107,11 @@ def serve(
         float | None, time_option("Several models: a request's model is loaded next after this time (30s).")
     ] = None,
     kv_memory: Annotated[int | None, size_option("Memory for keys and values (default: most of what is free).")] = None,
-    behind: Annotated[str | None, typer.Option(hidden=True, help="Descriptors of a front process.")] = None,
+    behind: Annotated[
+        str | None, typer.Option(hidden=True, help="Descriptors of a front process, and which copy of the model it is.")
+    ] = None,
     threads: options.Threads = None,
+    nodes: options.Nodes = None,
     variant: options.Variant = None,
     speculate: options.Speculate = "auto",
     float_format: options.Format = AUTO_FORMAT,
@@ -146,7 +150,7 @@ def serve(
             import_module("surefoot.server.answer.public_prefixes").public_chats(text)
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
-        front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))
+        front, sockets, copy = inherited(behind) if behind is not None else (None, bind(host, port), "")
         open_state = (
             state_opener(state_dir, settings.model_name, max_state_bytes, typer.echo)
             if behind is None
@@ -161,10 +165,18 @@ def serve(
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
+        placement = choose_placement(threads or usable_cores())
+        if nodes is not None and not placement.shares:
+            raise ValueError(f"--nodes has nothing to choose from: {placement.reason}")
+        if placement.shares and behind is None:
+            on_nodes = import_in_background("surefoot.cli.serve_on_nodes")()
+            if on_nodes.runs_on_each(ctx.params, opened, typer.echo):
+                on_nodes.run_on_each(ctx, settings, store, open_state, sockets, opened, placement.shares)
+                return
         key = read_fleet_key(fleet_key) if fleet_key is not None else None
         replica = import_in_background("surefoot.fleet.replica") if key is not None else None
-        within = settings.model_name if behind is not None else None
-        prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
+        within = f"{settings.model_name}{copy}" if behind is not None else None
+        prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, f"{short_name(model)}{copy}", within)
         with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
@@ -199,7 +211,9 @@ def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
         )
 
 
-def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
-    """The connection to the front process that started this one, and the socket to listen on."""
-    front, listener = (socket.socket(fileno=int(number)) for number in descriptors.split(","))
-    return front, [listener]
+def inherited(behind: str) -> tuple[socket.socket, list[socket.socket], str]:
+    """The connection to the front process that started this one, the socket to listen on, and what the names of this
+    copy's folders end with: nothing for the first."""
+    *descriptors, copy = map(int, behind.split(","))
+    front, listener = (socket.socket(fileno=number) for number in descriptors)
+    return front, [listener], f"-{copy + 1}" if copy else ""

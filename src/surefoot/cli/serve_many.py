@@ -33,14 +33,23 @@ def run_front(
     sockets: list[socket.socket],
 ) -> None:
     """Serve the models that the command line and its --config name."""
-    given = ctx.params
-    config = _config(given)
+    start_front(ctx, named_models(ctx.params), settings, keys, open_state, sockets)
+
+
+def start_front(
+    ctx: typer.Context,
+    config: FrontConfig,
+    settings: ServerSettings,
+    keys: KeyStore | None,
+    open_state: Callable[[], StateFolder | None],
+    sockets: list[socket.socket],
+) -> None:
     words = [*shared_words(ctx), "--drain-s", "0"]
-    num_cores = given["threads"] or machine.usable_cores()
-    serve_many(config, settings, keys, open_state, sockets, words, given["variant"], num_cores, typer.echo)
+    variant, num_cores = ctx.params["variant"], ctx.params["threads"] or machine.usable_cores()
+    serve_many(config, settings, keys, open_state, sockets, words, variant, num_cores, typer.echo)
 
 
-def _config(given: dict[str, Any]) -> FrontConfig:
+def named_models(given: dict[str, Any]) -> FrontConfig:
     """What the file says comes before the command line's options."""
     models: Sequence[Path] = given["models"] or []
     tables = read_config_file(given["config"]) if given["config"] is not None else None

@@ -27,7 +27,7 @@ timeout = "60s"                # the longest pause in its reply
 
 import tomllib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,6 +38,7 @@ from surefoot.api.footprint import ModelOptions
 from surefoot.front.patterns import PrivatePatterns
 from surefoot.front.routing import Route, RouteRule
 from surefoot.front.sensitivity import SENSITIVITIES, Upstream
+from surefoot.machine import NodeShare
 from surefoot.machine.sizes import duration_s, size_bytes
 from surefoot.server.access.sure_check import SureRule
 from surefoot.server.errors import first_fault
@@ -68,6 +69,13 @@ class ModelEntry:
     keep_alive_s: float | None = None  # unloaded after this time without requests; None: when memory is needed
     is_pinned: bool = False
     users: tuple[str, ...] = ()  # users or names of keys that may use it; empty: all users
+    node: NodeShare | None = None  # whose processors its process has; None: all processors
+    copy: int = 0  # of several processes of one model, which share its requests
+
+    @property
+    def key(self) -> str:
+        """Names its process. `name` is that of all copies."""
+        return f"{self.name} ({self.copy + 1})" if self.copy else self.name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,6 +95,11 @@ class FrontConfig:
     routes: tuple[Route, ...] = ()
     upstreams: tuple[Upstream, ...] = ()
     private_patterns: tuple[str, ...] = ()
+
+
+def on_each_node(entry: ModelEntry, shares: Sequence[NodeShare]) -> tuple[ModelEntry, ...]:
+    """A copy of the model on each NUMA node, loaded at the start."""
+    return tuple(replace(entry, node=share, copy=number, is_pinned=True) for number, share in enumerate(shares))
 
 
 class _Table(BaseModel):
@@ -222,7 +235,8 @@ def read_config_file(path: Path) -> ConfigTables:
 
 def check_names(config: FrontConfig) -> None:
     """Raises FrontConfigError if two models, routes or upstreams share a name, or a route leads to no model."""
-    names = Counter(name for entry in config.models for name in dict.fromkeys(entry.names))
+    models = [entry for entry in config.models if not entry.copy]
+    names = Counter(name for entry in models for name in dict.fromkeys(entry.names))
     names.update(route.name for route in config.routes)
     names.update(upstream.name for upstream in config.upstreams)
     own = {entry.name for entry in config.models}

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool
@@ -91,14 +92,25 @@ async def _scrape(process: ModelProcess) -> str:
 
 
 def merge(pages: Iterable[str]) -> bytes:
-    """One page of metrics from several, with each family once."""
+    """One page of metrics from several, with each family once. Figures of a model's copies are added up."""
     families: dict[str, Metric] = {}
     for page in pages:
         for family in text_string_to_metric_families(page):
             families.setdefault(family.name, _empty(family)).samples += family.samples
+    for family in families.values():
+        family.samples = _added(family.samples)
     registry = CollectorRegistry()
     registry.register(_Gathered(families.values()))
     return generate_latest(registry)
+
+
+def _added(samples: Iterable[Sample]) -> list[Sample]:
+    totals: dict[tuple[object, ...], Sample] = {}
+    for sample in samples:
+        key = (sample.name, *sorted(sample.labels.items()))
+        both = (sample.value, totals[key].value) if key in totals else (sample.value,)
+        totals[key] = sample._replace(value=max(both) if sample.name.endswith("_created") else sum(both))
+    return [*totals.values()]
 
 
 def _empty(family: Metric) -> Metric:

@@ -19,6 +19,8 @@ from surefoot.server.channel import Channel
 
 END_S = 30.0  # for a process to end after SIGTERM, before it is killed
 ERROR_BYTES = 4096  # kept of what a process writes to stderr, to say why it ended
+# A program that runs another on some processors only: all of its threads, and the pages that they touch first.
+PIN = "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); os.execv(sys.argv[2], sys.argv[2:])"
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,13 @@ def _listener(path: Path) -> socket.socket:
 
 def _command(entry: ModelEntry, words: Sequence[str], channel: int, listener: int) -> list[str]:
     names = [word for name in entry.names for word in ("--model-name", name)]
-    behind = ["--behind", f"{channel},{listener}"]
+    behind = ["--behind", f"{channel},{listener},{entry.copy}"]
     options = option_words(entry.options)
-    return [sys.executable, "-m", "surefoot", "serve", entry.file, *names, *options, *words, *behind]
+    command = [sys.executable, "-m", "surefoot", "serve", entry.file, *names, *options, *words, *behind]
+    if entry.node is None:
+        return command
+    cpus = ",".join(map(str, entry.node.cpus))
+    return [sys.executable, "-c", PIN, cpus, *command, "--threads", str(entry.node.threads)]
 
 
 def option_words(options: ModelOptions) -> list[str]:

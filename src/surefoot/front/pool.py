@@ -19,6 +19,7 @@ from surefoot.server.errors import ApiError
 TICK_S, IDLE_TICK_S = 0.1, 1.0  # between two decisions while requests wait, and while none does
 SHORT_PAUSE_S = 2.0  # a request waits this long for a model whose process ended by itself, and no longer
 MIB = 1 << 20
+STAY = 2  # of two copies of a model, a conversation's own is asked, unless it has this many requests more
 LOG = logging.getLogger(__name__)
 
 
@@ -82,8 +83,10 @@ class ModelPool:
     # ---- requests ----
 
     @asynccontextmanager
-    async def using(self, name: str, user: str) -> AsyncIterator[ModelProcess]:
-        """The model's process, once it is loaded. It is not unloaded before the block ends."""
+    async def using(self, name: str, user: str, beginning: int = 0) -> AsyncIterator[ModelProcess]:
+        """The model's process, once it is loaded. It is not unloaded before the block ends. beginning: a number of the
+        conversation, whose copy of the model has its prompts cached."""
+        name = self.choose_copy(name, beginning)
         self._check_pause(name)
         arrival = time.monotonic()
         if not self.policy.ask(name, arrival, user):
@@ -100,6 +103,15 @@ class ModelPool:
             self.policy.done(name, time.monotonic(), user)
             self._share_cores()
             self._decide()
+
+    def choose_copy(self, name: str, beginning: int) -> str:
+        copies = [key for key, entry in self.models.items() if entry.name == name] or [name]
+        own = copies[beginning % len(copies)]
+
+        def rank(key: str) -> tuple[bool, int, bool]:
+            return key not in self.processes, self.policy.residents[key].num_busy - STAY * (key == own), key != own
+
+        return min(copies, key=rank)
 
     async def _wait(self, name: str, arrival: float, user: str) -> None:
         """Wait for the model. The policy counts the request as being answered from then on."""
@@ -226,7 +238,8 @@ class ModelPool:
             self._end(action)
 
     def _share_cores(self) -> None:
-        busy = {name: self.policy.residents[name].num_busy for name in self.processes}
+        shared = (name for name in self.processes if self.models[name].node is None)
+        busy = {name: self.policy.residents[name].num_busy for name in shared}
         for name, num_threads in share_cores(self.num_cores, busy).items():
             self.processes[name].use_threads(num_threads)
 

@@ -85,8 +85,8 @@ class ModelRequests:
         asked, examined = await self.body_work.run(len(body), partial(self._read, scope["path"], headers, body))
         replies = self._replies(self.catalog.plan(scope["path"], asked, caller, headers), examined, caller, headers)
         with self.admission.admit(caller), suppress(ClientGone):
-            request = trusted_request(scope, body)
-            await unless_gone(receive, self._answer_by(replies, examined, scope, request, send))
+            answering = self._answer_by(replies, examined, scope, trusted_request(scope, body), send, asked.beginning)
+            await unless_gone(receive, answering)
 
     def _read(self, path: str, headers: Headers, body: bytes) -> tuple[AskedFor, ExaminedRequest]:
         given = object_in(body)
@@ -103,15 +103,17 @@ class ModelRequests:
         return RoutedReplies(plan.without(staying), RESUMED_HEADER in headers, rules=rules)
 
     async def _answer_by(
-        self, replies: RoutedReplies, examined: ExaminedRequest, scope: Scope, request: ProxiedRequest, send: Send
-    ) -> None:
+        self, replies: RoutedReplies, examined: ExaminedRequest, scope: Scope, request: ProxiedRequest, send: Send,
+        beginning: int,
+    ) -> None:  # fmt: skip
         plan = replies.plan
         for number, model in enumerate(plan.models):
             receiver = ReplyReceiver(replies, number, send)
             if model in plan.upstreams:
                 has_answered = await self._answer_outside(model, examined, scope, receiver)
             else:
-                await self._answer(model, scope, request.with_headers(rule_header(plan.rule_for(number))), receiver)
+                ruled = request.with_headers(rule_header(plan.rule_for(number)))
+                await self._answer(model, scope, ruled, receiver, beginning)
                 has_answered = not receiver.has_declined
             if has_answered:
                 return self._count(plan, number)
@@ -134,9 +136,9 @@ class ModelRequests:
         replies.rules[name] = verdict.rule
         return verdict.leaves
 
-    async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send) -> None:
+    async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send, beginning: int) -> None:
         try:
-            async with self.pool.using(name, scope["state"]["caller"].user) as process:
+            async with self.pool.using(name, scope["state"]["caller"].user, beginning) as process:
                 await forward(process.client, request, send, dropping=REPLY_HEADERS)
         except UpstreamLost as error:
             await end_reply(name, error, scope["path"], send)
@@ -152,7 +154,7 @@ class ModelRequests:
         with self.admission.admit(context.caller):
             for number, model in enumerate(replies.plan.models):
                 own = [*headers, *rule_header(replies.plan.rule_for(number))]
-                async with asking(self.pool, model, context.caller) as process:
+                async with asking(self.pool, model, context.caller, asked.beginning) as process:
                     reply = await process.client.post(url, json=_seeded(url, given, line), headers=own)
                 if not replies.declines(number, reply.status_code, Headers(raw=reply.headers.raw)):
                     self._count(replies.plan, number)
@@ -163,10 +165,10 @@ class ModelRequests:
 
 
 @asynccontextmanager
-async def asking(pool: ModelPool, name: str, caller: Caller) -> AsyncIterator[ModelProcess]:
+async def asking(pool: ModelPool, name: str, caller: Caller, beginning: int = 0) -> AsyncIterator[ModelProcess]:
     """The model's process, for a whole reply. Raises ApiError if it ends meanwhile."""
     try:
-        async with pool.using(name, caller.user) as process:
+        async with pool.using(name, caller.user, beginning) as process:
             yield process
     except httpx2.TransportError as error:
         raise lost(name, "has ended while it answered", RETRY_S) from error

@@ -13,9 +13,10 @@ A model may be an upstream, a server elsewhere (`front/sensitivity.py`): a reque
 """
 
 import json
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,6 +29,7 @@ from surefoot.server.errors import ApiError
 
 ROUTE_HEADER = "x-surefoot-route"  # of a request: the model to be used; of a reply: which model answered, and why
 RESUMED_HEADER = "last-event-id"
+FIRST_CHARACTERS = 256  # of a prompt, by which requests for its continuations are known
 GENERATING = (
     "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/infill", "/api/chat", "/api/generate",
 )  # fmt: skip
@@ -35,21 +37,28 @@ GENERATING = (
 
 @dataclass(frozen=True)
 class AskedFor:
-    """What a body says that decides which model answers it."""
+    """What a body says that decides which model answers it, and which copy of that model."""
 
     model: str | None = None
     num_bytes: int = 0
     tools: bool = False
     schema: bool = False
-
-    @classmethod
-    def in_body(cls, body: bytes) -> "AskedFor":
-        return cls.of(object_in(body), len(body))
+    beginning: int = 0  # the same for all requests of a conversation
 
     @classmethod
     def of(cls, given: Mapping[str, Any], num_bytes: int) -> "AskedFor":
         name = given.get("model") or given.get("name")  # the latter in Ollama's /api/show
-        return cls(name if isinstance(name, str) else None, num_bytes, bool(given.get("tools")), _has_schema(given))
+        named = name if isinstance(name, str) else None
+        return cls(named, num_bytes, bool(given.get("tools")), _has_schema(given), _beginning(given))
+
+
+def _beginning(given: Mapping[str, Any]) -> int:
+    """Of what stands before the first answer."""
+    turns = given.get("messages") or given.get("input") or given.get("prompt")
+    if isinstance(turns, list):
+        turns = [*takewhile(lambda turn: not (isinstance(turn, dict) and turn.get("role") == "assistant"), turns)]
+    first = turns[:FIRST_CHARACTERS] if isinstance(turns, str) else turns
+    return zlib.crc32(json.dumps(first).encode()) if turns else 0
 
 
 def object_in(body: bytes) -> Mapping[str, Any]:

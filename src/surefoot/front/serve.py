@@ -59,7 +59,7 @@ class PlannedModel:
         need = self.footprint.total
         load_s = START_S + self.footprint.weights / LOAD_RATE
         entry, kv_bytes = self.entry, self.footprint.kv
-        return ModelTraits(entry.name, need, load_s, entry.is_pinned, entry.keep_alive_s, kv_bytes)
+        return ModelTraits(entry.key, need, load_s, entry.is_pinned, entry.keep_alive_s, kv_bytes)
 
     def shown(self) -> ShownModel:
         entry, plan = self.entry, self.footprint
@@ -155,15 +155,15 @@ def _with_routes(plans: Sequence[PlannedModel], routes: Sequence[Route]) -> dict
         names = (route.name for route in routes if entry.name in route.targets)
         return replace(entry, aliases=(*entry.aliases, *names))
 
-    return {plan.entry.name: known(plan.entry) for plan in plans}
+    return {plan.entry.key: known(plan.entry) for plan in plans}
 
 
 def _parts(
     plans: Sequence[PlannedModel], routes: Sequence[Route], settings: ServerSettings, pool: ModelPool
 ) -> FrontParts:
-    catalog = Catalog([plan.entry for plan in plans], settings.any_model_name, routes)
+    catalog = Catalog([plan.entry for plan in plans if not plan.entry.copy], settings.any_model_name, routes)
     logs = RequestLogs.open(settings)
-    lists = PooledModels(catalog, pool, {plan.entry.name: plan.shown() for plan in plans})
+    lists = PooledModels(catalog, pool, {plan.entry.key: plan.shown() for plan in plans})
     return FrontParts(settings, catalog, pool, Admission(settings.max_queue), FrontMetrics(pool), lists, logs)
 
 
@@ -180,7 +180,8 @@ def _charger(keys: KeyStore | None) -> Callable[[str, float], None]:
 
 def describe_plans(plans: Sequence[PlannedModel], policy: Residency, longest_answer_s: float) -> Iterator[str]:
     for plan in plans:
-        size, names = plan.footprint, ", ".join(plan.entry.names)
+        size, names, node = plan.footprint, ", ".join(plan.entry.names), plan.entry.node
+        names += f" on node {node.node}, {node.threads} threads" if node is not None else ""
         yield (
             f"model    {names}: {size.weights / MIB:.0f} MiB weights, {size.kv / MIB:.0f} MiB for keys and values, "
             f"{size.total / MIB:.0f} MiB in all{', pinned' if plan.entry.is_pinned else ''}"

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from surefoot.ops.weights import WeightFormat
 
@@ -59,6 +59,20 @@ class Efficiency:
 
 
 @dataclass(frozen=True)
+class NodeLink:
+    """What the threads of several NUMA nodes reach of each other's memory."""
+
+    num_nodes: int = 1
+    bytes_per_second: float = math.inf  # that a node's threads read of all other nodes together
+    line_s: float = 0.0  # to fetch a cache line that another node wrote; 0: `call_s` was measured over all nodes
+
+    @property
+    def remote_share(self) -> float:
+        """Of bytes that lie on all nodes evenly: those that are not a given node's."""
+        return 1 - 1 / self.num_nodes
+
+
+@dataclass(frozen=True)
 class MachineRates:
     """The limits of a machine, as far as its threads may use them."""
 
@@ -67,6 +81,18 @@ class MachineRates:
     read_bytes_per_second: float  # of all threads together
     int8_operations_per_second: float  # of all threads together
     efficiency: Efficiency = field(repr=False)
+    link: NodeLink = NodeLink()
+
+    def of_one_node(self) -> "MachineRates":
+        """Of the threads of one NUMA node, which read its memory only. Nodes are alike."""
+        count = self.link.num_nodes
+        return replace(
+            self,
+            threads=max(1, self.threads // count),
+            read_bytes_per_second=self.read_bytes_per_second / count,
+            int8_operations_per_second=self.int8_operations_per_second / count,
+            link=NodeLink(),
+        )
 
 
 def form_name(fmt: WeightFormat | None, limbs: int) -> str:

@@ -5,7 +5,7 @@ Known before the first step. `core.step_cost` learns factors over it from the st
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from surefoot.core import TimedStep
@@ -15,6 +15,10 @@ from surefoot.speed.traffic import AttentionUse, MatrixUse, ModelWork
 SHAPE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 CHUNK_ROWS = 256  # of a chunk that tells what context costs
 CALLS_PER_MATRIX = 3  # operations: the matrix's own, and what comes before and after
+# Cache lines that cross between NUMA nodes, one after the other, in an operation of the thread pool: the caller takes
+# another node's line to write work into it, that node reads it, takes the counter that the caller watches, and the
+# caller reads that.
+LINES_PER_CALL = 4
 
 
 class ChunkLoad(NamedTuple):
@@ -33,19 +37,27 @@ class StepParts:
     linear: float = 0.0  # memory and products together
     attention: float = 0.0
     rest: float = 0.0  # norms, activations, waiting for threads, Python
+    link: float = 0.0  # activations, keys and values from other NUMA nodes
+    barriers: float = 0.0  # NUMA nodes that wait for each other
 
     @property
     def total(self) -> float:
-        return self.linear + self.attention + self.rest
+        return self.linear + self.attention + self.rest + self.link + self.barriers
 
     @property
     def bound(self) -> str:
         """What takes most of the step."""
         if self.attention > max(self.linear, self.rest):
             return "attention"
-        if self.rest > self.linear:
+        if self.rest + self.link + self.barriers > self.linear:
             return "overhead"
         return "memory bandwidth" if self.memory > self.products else "arithmetic"
+
+
+def total_parts(parts: Iterable[tuple[float, StepParts]]) -> StepParts:
+    """Of several steps, each as often as its number says."""
+    scaled = [[count * seconds for seconds in astuple(step)] for count, step in parts]
+    return StepParts(*map(sum, zip(*scaled, strict=True)))
 
 
 class PredictedSteps:
@@ -55,7 +67,7 @@ class PredictedSteps:
         self.work = work
         self.rates = rates
         self._linear: dict[tuple[int, int], StepParts] = {}
-        self._num_elements, self._num_matrices = work.num_elements, work.num_matrices
+        self._num_elements, self._num_calls = work.num_elements, CALLS_PER_MATRIX * work.num_matrices
 
     def seconds(self, chunks: Iterable[ChunkLoad], num_logits: int) -> float:
         return self.parts(list(chunks), num_logits).total
@@ -63,9 +75,15 @@ class PredictedSteps:
     def parts(self, chunks: list[ChunkLoad], num_logits: int) -> StepParts:
         num_rows = sum(chunk.num_rows for chunk in chunks)
         linear = self._matrices(num_rows, num_logits)
-        attention = sum(self._attend(chunk, use) for use in self.work.attention for chunk in chunks)
+        attends = [self._attend(chunk, use) for use in self.work.attention for chunk in chunks]
         return StepParts(
-            linear.memory, linear.products, linear.linear, attention, self._rest(chunks, num_rows, num_logits)
+            linear.memory,
+            linear.products,
+            linear.linear,
+            sum(overlapped(*attend) for attend in attends),
+            self._rest(chunks, num_rows, num_logits),
+            self._link(attends, num_rows),
+            self._num_calls * LINES_PER_CALL * self.rates.link.line_s,
         )
 
     def decode_seconds(self, num_requests: int, context: int) -> float:
@@ -73,11 +91,11 @@ class PredictedSteps:
 
     def prefill_seconds(self, num_tokens: int, max_chunk: int) -> float:
         """A prompt alone, in chunks."""
-        starts = range(0, num_tokens, max_chunk)
-        return sum(
-            self.seconds([ChunkLoad(min(max_chunk, num_tokens - start), start)], int(start + max_chunk >= num_tokens))
-            for start in starts
-        )
+        return self.prefill_parts(num_tokens, max_chunk).total
+
+    def prefill_parts(self, num_tokens: int, max_chunk: int) -> StepParts:
+        chunks = [ChunkLoad(min(max_chunk, num_tokens - start), start) for start in range(0, num_tokens, max_chunk)]
+        return total_parts((1, self.parts([chunk], int(chunk is chunks[-1]))) for chunk in chunks)
 
     def shape(self) -> tuple[TimedStep, ...]:
         """Times of steps by rows, without context and drafts: the shape that the scheduler's and speculation's learnt
@@ -111,21 +129,32 @@ class PredictedSteps:
         memory = use.nbytes * num_experts / rates.read_bytes_per_second
         return use.count * memory, use.count * operations / (efficiency * rates.int8_operations_per_second)
 
-    def _attend(self, chunk: ChunkLoad, use: AttentionUse) -> float:
-        """A chunk reads its context once, and computes it for each row."""
+    def _attend(self, chunk: ChunkLoad, use: AttentionUse) -> tuple[float, float]:
+        """Seconds for memory and for products. A chunk reads its context once, and computes it for each row."""
         length = chunk.context + chunk.num_rows
         seen = _mean_context(chunk, use.window)
         rates, efficiency = self.rates, self.rates.efficiency.attention.at(chunk.num_rows)
         products = 2.0 * use.products * seen * chunk.num_rows
         memory = use.nbytes * min(length, use.window + chunk.num_rows if use.window else length)
-        return overlapped(
-            memory / rates.read_bytes_per_second, products / (efficiency * rates.int8_operations_per_second)
+        return memory / rates.read_bytes_per_second, products / (efficiency * rates.int8_operations_per_second)
+
+    def _link(self, attends: Iterable[tuple[float, float]], num_rows: int) -> float:
+        """What comes from other nodes: activations, and keys and values, which lie on all nodes in turn. The latter
+        come while attention computes: only the time counts by which that takes longer."""
+        rates, link = self.rates, self.rates.link
+        if link.num_nodes == 1:
+            return 0.0
+        slower = link.remote_share / link.num_nodes * rates.read_bytes_per_second / link.bytes_per_second
+        attention = sum(
+            overlapped(memory, products, slower * memory) - overlapped(memory, products) for memory, products in attends
         )
+        exchanged = link.remote_share * num_rows * self.work.exchanged_bytes(link.num_nodes)
+        return attention + exchanged / link.bytes_per_second
 
     def _rest(self, chunks: list[ChunkLoad], num_rows: int, num_logits: int) -> float:
         work, rates, kernels = self.work, self.rates, self.rates.efficiency
         elements = num_rows * (self._num_elements + work.state_bytes / 2) + num_logits * work.vocab_size
-        calls = CALLS_PER_MATRIX * self._num_matrices * kernels.call_s
+        calls = self._num_calls * kernels.call_s
         states = 2 * len(chunks) * work.state_bytes / rates.read_bytes_per_second
         spread = elements * kernels.operations_per_element / rates.int8_operations_per_second
         return spread + calls + states + kernels.step_s + kernels.row_s * max(num_logits, len(chunks))

@@ -75,6 +75,11 @@ class ModelWork:
     def num_matrices(self) -> int:
         return sum(use.count for use in self.matrices)
 
+    def exchanged_bytes(self, num_nodes: int) -> float:
+        """Bytes of a row's activations that the threads of each NUMA node use: all inputs of all matrices, and an equal
+        part of the outputs."""
+        return sum(use.count * use.top_k * (use.limbs * use.k + 4 * use.n / num_nodes) for use in self.matrices)
+
 
 def model_work(model: Model, kv_bytes: Mapping[int, int]) -> ModelWork:
     """kv_bytes: bytes that a token keeps, by window."""
