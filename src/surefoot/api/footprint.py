@@ -35,6 +35,7 @@ class ModelOptions:
     pooling: str | None = None
     chat_template: str | None = None
     sampling: tuple[str, ...] = ()  # KEY=VALUE
+    adapter: str | None = None
 
 
 @dataclass(frozen=True)

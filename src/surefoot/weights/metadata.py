@@ -223,7 +223,9 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (NAME, (), ("position_embedding_type", "feed_forward_type")),
     (listed(NAME, 64), (), ("lora_adaptations",)),
     (FLAG, ("rope.scaling.finetuned",), ()),
+    # adapters by task (jina-embeddings-v3)
     # multipliers
+    (SCALE, (), ("lora_alpha",)),
     (SCALE, ("embedding_scale", "residual_scale"), ("embedding_multiplier", "residual_multiplier")),
     (SCALE, ("attention.scale", "logit_scale"), ("attention_multiplier", "logits_scaling")),
     # experts
