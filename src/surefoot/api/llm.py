@@ -52,9 +52,9 @@ class LLM:
     prompt_cache: a folder for keys and values of prompts and answers, which later prompts that begin alike need not
     compute. It outlives the process; `close` writes the rest. It does not change the output.
     speculate: how draft tokens are made: auto (by the model's own drafting layer, if its files have one, and lookup),
-    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, an EAGLE-3 head, or the file of a
-    draft head, and lookup), off. Draft length follows the measured gain, down to none. This does not change the output
-    either.
+    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, an EAGLE-3 head, Medusa heads, or
+    the file of a draft head, and lookup), off. Draft length follows the measured gain, down to none. This does not
+    change the output either.
     sampling: values (temperature, top_k …) that replace the model's own in `default_sampling`.
     chat_template: a Jinja file or the name of a common format (chatml, llama3 …), instead of the model's own.
     pooling: mean, cls, last or rank, for `embed` and `rerank`, instead of what the model's files say.

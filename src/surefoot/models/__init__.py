@@ -16,6 +16,7 @@ from surefoot.models.eagle import EagleHead, with_head
 from surefoot.models.eagle_load import load_eagle
 from surefoot.models.llama import LlamaFamily, Pairing
 from surefoot.models.load import Loader
+from surefoot.models.medusa import MedusaHeads, load_medusa
 from surefoot.models.shapes import check_shapes
 from surefoot.models.step import Batch, KvRows, LayerMemory, Norm, empty_batch
 from surefoot.models.workspace import Workspace
@@ -33,6 +34,7 @@ __all__ = [
     "KvLayer",
     "KvRows",
     "LayerMemory",
+    "MedusaHeads",
     "Model",
     "ModelConfig",
     "Norm",
@@ -44,6 +46,7 @@ __all__ = [
     "family_of",
     "load",
     "load_eagle",
+    "load_medusa",
     "read_config",
     "with_head",
 ]
