@@ -129,7 +129,6 @@ def test_what_is_no_encoder_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"is_decoder": True}, "decoder"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"position_embedding_type": "alibi", "feed_forward_type": "reglu"}, "reglu"),
-        ({"lora_adaptations": ["separation"]}, "adapters by task"),
     ):
         (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
         for name in ("model.safetensors", "tokenizer.json"):

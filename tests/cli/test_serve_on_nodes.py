@@ -21,7 +21,7 @@ GIVEN: dict[str, Any] = {
     "nodes": None, "fleet_key": None, "variant": "portable", "threads": None, "float_format": AUTO_FORMAT,
     "max_running": 32, "models": [stories_gguf()], "config": None, "memory": None, "max_wait": None, "keep_alive": None,
     "max_context": None, "speculate": "off", "kv_memory": None, "pooling": None, "chat_template": None,
-    "sampling": None,
+    "sampling": None, "adapter": None,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from surefoot.api import opening
 from surefoot.api.footprint import ModelOptions
 from surefoot.cli import generate, one_user, run_batch, serve, serve_many
 from surefoot.cli.main import app
@@ -22,6 +23,7 @@ from surefoot.front.model_process import option_words
 from surefoot.front.routing import Route, RouteRule
 from surefoot.machine import Placement
 from surefoot.server.access.sure_check import SureRule
+from surefoot.weights import open_checkpoint
 from tests.stories import stories_gguf
 
 Options = dict[str, tuple[str, ...]]
@@ -54,7 +56,7 @@ def shown(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [shown(inner) for inner in value]
     if type(value).__name__ == "OpenModel":
-        return shown((value.path, value.sampling, value.template_override, value.pooling))
+        return shown((value.path, value.sampling, value.template_override, value.pooling, value.adapter))
     text = re.sub(r" at 0x\w+|fd=\d+|, \d+\)", "", repr(value))
     plain = {name: repr(inner) for name, inner in vars(value).items() if isinstance(inner, Path | int | str)} if (
         text.startswith("<") and hasattr(value, "__dict__") and not callable(value)
@@ -68,8 +70,14 @@ def serving(patch: pytest.MonkeyPatch, handed: Handed) -> None:
     patch.setattr(serve, "state_opener", lambda *words: (handed.note(*words), lambda: None)[1])
 
 
+def opening_any(patch: pytest.MonkeyPatch) -> None:
+    """The model at hand has no adapters."""
+    patch.setattr(opening, "open_checkpoint", lambda path, adapter: open_checkpoint(path))
+
+
 def one_model(patch: pytest.MonkeyPatch, handed: Handed) -> None:
     serving(patch, handed)
+    opening_any(patch)
     patch.setattr(serve, "LLM", handed.note)
     patch.setattr(serve, "fingerprint", lambda llm: "fingerprint")
     imported = SimpleNamespace(serve=handed.end, join_fleet=print)  # print: any function
@@ -82,6 +90,7 @@ def many_models(patch: pytest.MonkeyPatch, handed: Handed) -> None:
 
 
 def local_batch(patch: pytest.MonkeyPatch, handed: Handed) -> None:
+    opening_any(patch)
     patch.setattr(run_batch, "LLM", handed.note)
     patch.setattr(run_batch, "run", handed.end)
 
@@ -148,8 +157,8 @@ SERVE = {
     "--kv-memory": ("1MB", MODELS), "--nodes": ("split", REFUSED), "--threads": ("1", BOTH),
     "--variant": ("portable", BOTH), "--speculate": ("off", MODELS), "--format": ("w4", MODELS),
     "--sampling": ("top_k=3", MODELS), "--chat-template": ("chatml", MODELS), "--pooling": ("mean", MODELS),
-    "--packed-cache": ("off", MODELS), "--cache-dir": ("none", MODELS), "--cache-disk": ("1MB", MODELS),
-    "--cache-key-file": ("PATH/key", MODELS),
+    "--adapter": ("separation", MODELS), "--packed-cache": ("off", MODELS), "--cache-dir": ("none", MODELS),
+    "--cache-disk": ("1MB", MODELS), "--cache-key-file": ("PATH/key", MODELS),
 }  # fmt: skip
 CONFIG, SETTINGS, WORDS, VARIANT, CORES = 0, 1, 5, 6, 7  # arguments of serve_many
 FRONTS = (SETTINGS, VARIANT, CORES, CONFIG)
@@ -185,7 +194,7 @@ def test_several_models(folder: Path) -> None:
 def test_a_models_process_takes_what_the_front_gives_it() -> None:
     """It is a server of one model."""
     assert not SHARED & OF_ONE_MODEL.keys()
-    every = option_words(ModelOptions("w8", 1, 1, "off", 1, "mean", "chatml", ("top_k=1",)))
+    every = option_words(ModelOptions("w8", 1, 1, "off", 1, "mean", "chatml", ("top_k=1",), "separation"))
     assert {word for word in every if word.startswith("--")} <= names("serve")
 
 
@@ -209,8 +218,8 @@ def test_every_key_of_the_config_file() -> None:
     file = {"file": "f"}
     values = {
         "name": "n", "aliases": ["a"], "format": "w4", "context": 9, "max-running": 9, "draft": "d", "kv-memory": 9,
-        "pooling": "mean", "chat-template": "chatml", "sampling": {"top_k": 3}, "keep-alive": 9, "pinned": True,
-        "users": ["u"],
+        "pooling": "mean", "adapter": "separation", "chat-template": "chatml", "sampling": {"top_k": 3},
+        "keep-alive": 9, "pinned": True, "users": ["u"],
     }  # fmt: skip
     aliases = {info.alias for info in ModelTable.model_fields.values()}
     assert values.keys() | file.keys() == aliases
@@ -246,7 +255,7 @@ BATCH = {
     "--model": ("PATH/m.gguf", True), "--name": ("n", True), "--max-running": ("3", True), "--format": ("w4", False),
     "--max-context": ("64", False), "--threads": ("1", False), "--variant": ("portable", False),
     "--speculate": ("off", False), "--sampling": ("top_k=3", False), "--chat-template": ("chatml", False),
-    "--pooling": ("mean", False),
+    "--pooling": ("mean", False), "--adapter": ("separation", False),
 }  # fmt: skip
 """Options of `surefoot run-batch`, a value, and whether they mean something where a fleet answers."""
 

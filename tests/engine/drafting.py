@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,9 +13,9 @@ from surefoot.engine import Engine, MemoryRequest, Usage, make_engine, make_runn
 from surefoot.formats import SERVED
 from surefoot.models import Model, load_eagle, with_head
 from surefoot.ops import Backend, KvForm
-from surefoot.runner import LayerDrafter, slot_bytes
+from surefoot.runner import LayerDrafter, Runner, slot_bytes
 from surefoot.sampling import Grammars
-from surefoot.speculate import LookupDrafter, LookupFirst, Speculator
+from surefoot.speculate import Drafter, LookupDrafter, LookupFirst, Speculator
 from surefoot.weights import open_eagle
 from tests.engine.engine import Answers, finish
 from tests.engine.speculation import FixedDepth
@@ -54,9 +54,9 @@ def attached(on: Backend, target: Model, head: "tiny_eagle.TinyHead") -> Model:
 
 def opened(
     model: Model, depth: int, caching: bool = True, lookup: bool = False, grammars: Grammars | None = None,
-    on: Backend | None = None,
+    on: Backend | None = None, make: Callable[[Runner], Drafter] = LayerDrafter,
 ) -> Engine:  # fmt: skip
-    """depth: of every draft; 0: an engine without the drafting layer."""
+    """depth: of every draft; 0: an engine without drafts."""
     on = on or backend()
     used = model if depth else model.without_drafting()
     sizes = slot_bytes(on, used.config, block_size=BLOCK)
@@ -65,7 +65,7 @@ def opened(
     runner = make_runner(on, used, capacity, KvForm.KEYS_TWO_LIMBS, MAX_DRAFTS)
     if not depth:
         return make_engine(capacity, runner, grammars, caching=caching)
-    drafter = LookupFirst(LookupDrafter(), LayerDrafter(runner)) if lookup else LayerDrafter(runner)
+    drafter = LookupFirst(LookupDrafter(), make(runner)) if lookup else make(runner)
     speculator = Speculator(drafter, FixedDepth(depth))
     return make_engine(capacity, runner, grammars, caching=caching, speculator=speculator)
 

@@ -12,7 +12,7 @@ from surefoot.core import Request, SampleKey, SamplingParams
 from surefoot.formats import W4, round_to
 from surefoot.ops import embed
 from surefoot.ops.weights import dequantise
-from surefoot.runner import DraftHead, load_head
+from surefoot.runner import DraftHead, StateDrafter, load_head
 from surefoot.speculate import Speculator
 from surefoot.weights import SafetensorsError
 from tests.engine.engine import backend, expected, model, requests, run
@@ -42,7 +42,8 @@ def normed(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("depth", "vocabulary"), [(1, ()), (5, ()), (5, range(3, 500, 3))])
 def test_a_draft_head_does_not_change_answers(tmp_path: Path, depth: int, vocabulary: Sequence[int]) -> None:
     weights = load_head(head_file(tmp_path, vocabulary=vocabulary), WIDTH, VOCAB)
-    speculator = Speculator(DraftHead(backend(), model(), weights), FixedDepth(depth))
+    drafter = StateDrafter(backend(), DraftHead(backend(), model(), weights))
+    speculator = Speculator(drafter, FixedDepth(depth))
     assert run(make_engine(speculator), requests()) == expected()
     assert speculator.is_enabled
 
@@ -64,20 +65,19 @@ def test_a_draft_head_follows_its_formula(tmp_path: Path) -> None:
 def test_the_first_state_of_a_draft_head_is_the_targets(tmp_path: Path) -> None:
     """A head that adds nothing to the state has the logits of the sample's last token: it drafts that token again."""
     weights = load_head(head_file(tmp_path, scale=0.0), WIDTH, VOCAB)
-    head = DraftHead(backend(), model(), weights)
     guesses: list[tuple[int, int]] = []
 
-    class Watched(DraftHead):
+    class Watched(StateDrafter):
         def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
             drafts = super().draft(depths)
             guesses.extend((self._samples[key].last, tokens[0]) for key, tokens in drafts.items())
             return drafts
 
-    head = Watched(backend(), model(), weights)
+    watched = Watched(backend(), DraftHead(backend(), model(), weights))
     greedy = [
         Request(f"{number}", (1, 300 + number), SamplingParams(temperature=0, max_tokens=30)) for number in range(5)
     ]
-    run(make_engine(Speculator(head, FixedDepth(2))), greedy)
+    run(make_engine(Speculator(watched, FixedDepth(2))), greedy)
     assert len(guesses) > 100
     assert all(last == guess for last, guess in guesses)
 

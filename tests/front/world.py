@@ -67,7 +67,7 @@ class PlayedPool:
         }
 
     @asynccontextmanager
-    async def using(self, name: str, user: str) -> AsyncIterator[SimpleNamespace]:
+    async def using(self, name: str, user: str, beginning: int) -> AsyncIterator[SimpleNamespace]:
         yield SimpleNamespace(client=self._clients[name])
 
 

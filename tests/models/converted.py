@@ -23,9 +23,9 @@ from tests.models import tiny
 HEADERS = Path(__file__).with_name("converted.json")
 SCRIPT = Path(__file__).with_name("convert_script.py")
 NAMES = (
-    "deepseek_v2_groups", "deepseek_v3", "deepseek_v3_groups", "ernie4_5", "ernie4_5_moe", "exaone4",
-    "exaone4_global", "gemma3n", "gemma4", "gemma4_moe", "glm4_moe", "glm4_moe_groups", "glm4_moe_lite", "granite",
-    "granitemoehybrid", "granitemoehybrid_attention", "granitemoehybrid_dense", "hunyuan_v1_dense",
+    "deepseek_v2_groups", "deepseek_v3", "deepseek_v32", "deepseek_v3_groups", "ernie4_5", "ernie4_5_moe", "exaone4",
+    "exaone4_global", "gemma3n", "gemma4", "gemma4_moe", "glm4_moe", "glm4_moe_groups", "glm4_moe_lite", "glm_moe_dsa",
+    "granite", "granitemoehybrid", "granitemoehybrid_attention", "granitemoehybrid_dense", "hunyuan_v1_dense",
     "hunyuan_v1_moe", "kimi_linear", "lfm2", "lfm2_moe_tied", "llama4", "minimax_m2", "ministral3", "mistral4",
     "mistral4_groups", "nemotron_h", "nemotron_h_moe", "olmo2", "olmo3", "phi4_mini", "qwen3_5_moe",
     "qwen3_5_square", "qwen3_next", "seed_oss", "smollm3",

@@ -70,8 +70,11 @@ def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, 
         read_config(HuggingFaceCheckpoint(config, {}))
 
 
-# Tensors whose form the converter changes: states' vectors, and matrices that Hugging Face's files have fused.
-REWRITTEN = re.compile(r"ssm_(a|d|(norm|conv1d_[qkv])\.weight)$|ffn_(gate|up|gate_up|gate_inp)(_shexp|_exps)?\.weight$")
+# Tensors whose form the converter changes: states' vectors, and matrices that Hugging Face's files have fused. Those of
+# indexers are not read of folders.
+REWRITTEN = re.compile(
+    r"\.indexer\.|ssm_(a|d|(norm|conv1d_[qkv])\.weight)$|ffn_(gate|up|gate_up|gate_inp)(_shexp|_exps)?\.weight$"
+)
 REWRITTEN_NEXT = re.compile(rf"{REWRITTEN.pattern}|attn_(qkv|gate)\.weight$")  # one matrix in the folder
 
 
@@ -149,3 +152,23 @@ def test_groups_that_cannot_be_are_refused(changes: dict[str, Any], reason: str)
     config = read_config(HuggingFaceCheckpoint({**folder.metadata, **changes}, {}))
     with pytest.raises(MetadataError, match=reason):
         check_shapes(config, folder.tensors)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v32", "glm_moe_dsa"])
+def test_the_context_ends_where_an_indexer_would_choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers' model with fewer chosen tokens: the same up to as many, and another one after them."""
+    model, whole = tiny.reference(name), tiny.reference_logits(name)
+    config = {**model.config.to_dict(), "index_topk": 32}
+    assert read_config(HuggingFaceCheckpoint(config, {})).context == 32
+    for module in model.modules():
+        if hasattr(module, "index_topk"):
+            monkeypatch.setattr(module, "index_topk", 32)
+    fewer = tiny.reference_logits(name)
+    assert np.allclose(whole[:32], fewer[:32], atol=1e-5)
+    assert np.abs(whole[32:] - fewer[32:]).max() > 0.01 * np.abs(whole).max()
+
+
+def test_a_kimi_k2_is_a_deepseek_v3() -> None:
+    config = tiny.reference("deepseek_v3").config.to_dict()
+    kimi = HuggingFaceCheckpoint({**config, "model_type": "kimi_k2"}, {})
+    assert read_config(kimi) == read_config(HuggingFaceCheckpoint(config, {}))

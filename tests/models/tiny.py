@@ -48,6 +48,7 @@ DEEPSEEK = {
 }  # fmt: skip
 DEEPSEEK_V3 = {**{key: value for key, value in DEEPSEEK.items() if key != "topk_method"}, "n_group": 1, "topk_group": 1}
 GROUPS = {"n_routed_experts": 12, "n_group": 3, "topk_group": 2}
+INDEXER = {"q_lora_rank": 48, "index_n_heads": 4, "index_head_dim": 128, "index_topk": 600}
 HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 GLM4_MOE = {
     **MOE, "head_dim": 32, "n_routed_experts": 8, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
@@ -61,6 +62,7 @@ DEEPSEEK_YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
     "mscale_all_dim": 0.707, "original_max_position_embeddings": 128,
 }  # fmt: skip
+PUBLISHED_YARN = {**DEEPSEEK_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}  # llama.cpp has V3.2 for these alone
 GEMMA = {"hidden_activation": "gelu_pytorch_tanh"}
 GEMMA3N = {"sliding_window": 24, "head_dim": 32, "hidden_size_per_layer_input": 16, "laurel_rank": 16}
 LONGROPE = {
@@ -181,6 +183,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**DEEPSEEK_V3, **MOE, **GROUPS, "q_lora_rank": 48, "num_mtp_layers": 0},
     ),
     "glm4_moe_lite": ("Glm4MoeLiteConfig", {**DEEPSEEK_V3, **MOE, "q_lora_rank": 48}),
+    "deepseek_v32": ("DeepseekV32Config", {**DEEPSEEK_V3, **MOE, **INDEXER, "rope_parameters": PUBLISHED_YARN}),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**DEEPSEEK_V3, **MOE, **INDEXER, "indexer_types": ["full", "shared", "full"]}),
     "glm4_moe": ("Glm4MoeConfig", GLM4_MOE),
     "glm4_moe_groups": ("Glm4MoeConfig", {**GLM4_MOE, **GROUPS}),
     "minimax_m2": (
@@ -395,7 +399,7 @@ OF_EXPERTS = re.compile(r"expert|^moe_|^n_group$|^topk_group$")
 
 def as_published(config: dict[str, Any]) -> dict[str, Any]:
     """With what the families' published files say, and transformers writes no longer."""
-    if config["model_type"] in ("deepseek_v3", "glm4_moe_lite", "minimax_m2"):
+    if config["model_type"] in ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "minimax_m2"):
         config["scoring_func"] = "sigmoid"
     if config["model_type"] == "deepseek_v2":
         config["scoring_func"] = "softmax"

@@ -188,6 +188,7 @@ class AsyncLLM:
         self.disk_tier: DiskTier | None = llm.disk_tier  # to be watched
         self.default_sampling: SamplingParams = llm.default_sampling
         self.pooling: PoolingConfig | None = llm.pooling
+        self.adapter: str | None = llm.adapter
         self.reranker: Reranker | None = llm.reranker
         self.max_context: int = llm.max_context  # tokens that memory holds
         self.context_length: int = llm.context_length  # where answers end

@@ -37,7 +37,7 @@ def fingerprint(llm: LLM) -> Fingerprint:
     # Integer formats have the same bits in every variant; float formats promise that within one.
     variant = llm.backend.variant if to_format(llm.float_format).weights is None else ""
     settings = (
-        llm.float_format, variant, int(llm.kv_form), llm.context_length, llm.pooling,
+        llm.float_format, variant, int(llm.kv_form), llm.context_length, llm.pooling, llm.adapter,
         sorted(llm.default_sampling.settable.items()), sorted(template.templates.items()),
         sorted(template.tokens.items()),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from surefoot.models import ModelConfig, read_config
 from surefoot.ops import Backend, KvForm
 from surefoot.runner import slot_bytes
 from surefoot.speculate import MAX_STEP_DRAFTS
-from surefoot.weights import is_eagle, open_eagle
+from surefoot.weights import Checkpoint, is_eagle, is_medusa, open_eagle, open_medusa
 from surefoot.weights.memory import weight_bytes
 
 PYTHON_BYTES = 128 << 20  # of Python, its modules and the template's program
@@ -35,6 +35,7 @@ class ModelOptions:
     pooling: str | None = None
     chat_template: str | None = None
     sampling: tuple[str, ...] = ()  # KEY=VALUE
+    adapter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,13 @@ def _all_weights(model: OpenModel, options: ModelOptions) -> int:
     if draft.endswith(HEAD):
         return own + Path(draft).stat().st_size
     location = find_draft(draft)
-    checkpoint = open_eagle(location).checkpoint if is_eagle(location) else open_model(location).checkpoint
-    return own + weight_bytes(checkpoint, fmt)
+    return own + weight_bytes(_draft_checkpoint(location), fmt)
+
+
+def _draft_checkpoint(location: Path) -> Checkpoint:
+    if is_medusa(location):
+        return open_medusa(location).checkpoint
+    return open_eagle(location).checkpoint if is_eagle(location) else open_model(location).checkpoint
 
 
 def _kv_bytes(config: ModelConfig, request: MemoryRequest, weights: int) -> int:

@@ -52,12 +52,13 @@ class LLM:
     prompt_cache: a folder for keys and values of prompts and answers, which later prompts that begin alike need not
     compute. It outlives the process; `close` writes the rest. It does not change the output.
     speculate: how draft tokens are made: auto (by the model's own drafting layer, if its files have one, and lookup),
-    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, an EAGLE-3 head, or the file of a
-    draft head, and lookup), off. Draft length follows the measured gain, down to none. This does not change the output
-    either.
+    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, an EAGLE-3 head, Medusa heads, or
+    the file of a draft head, and lookup), off. Draft length follows the measured gain, down to none. This does not
+    change the output either.
     sampling: values (temperature, top_k …) that replace the model's own in `default_sampling`.
     chat_template: a Jinja file or the name of a common format (chatml, llama3 …), instead of the model's own.
     pooling: mean, cls, last or rank, for `embed` and `rerank`, instead of what the model's files say.
+    adapter: the task of an adapter that the model's files have (jina-embeddings-v3).
     report: called while weights are loaded, with the amounts done and in total.
     """
 
@@ -81,6 +82,7 @@ class LLM:
         sampling: Mapping[str, Any] | None = None,
         chat_template: str | Path | None = None,
         pooling: str | None = None,
+        adapter: str | None = None,
         report: Report = lambda done, total: None,
     ) -> None:
         def memory_request(backend: Backend, config: ModelConfig, nbytes: int) -> MemoryRequest:
@@ -91,11 +93,12 @@ class LLM:
             nbytes = free_bytes(config, max_running, unread_bytes=weights) if kv_bytes is None else kv_bytes
             fit_context(config, memory_request(backend, config, nbytes))
 
-        opened = open_model(model, sampling, chat_template, pooling)
+        opened = open_model(model, sampling, chat_template, pooling, adapter)
         self.path: Path = opened.path
         self.sampling_defaults: SamplingDefaults = opened.sampling
         float_format = chosen_format(float_format, opened.checkpoint.metadata)
         self.float_format, self.kv_form = float_format, kv_form
+        self.adapter: str | None = opened.adapter
         self._digests = opened.digests
         loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report, fits=fits)
         self.pooling: PoolingConfig | None = opened.pooling  # None: the model only generates

@@ -11,7 +11,7 @@ from surefoot.formats import to_format
 from surefoot.models import Model, ModelConfig, load, read_config
 from surefoot.ops import Backend
 from surefoot.text import ChatTemplate, Tokenizer
-from surefoot.weights import Checkpoint, MetadataError, PackedCache, Report, ReportingCheckpoint, packed_cache
+from surefoot.weights import MetadataError, PackedCache, Report, ReportingCheckpoint, packed_cache
 from surefoot.weights.memory import check_memory, weight_bytes
 
 
@@ -52,7 +52,7 @@ def load_model(
         try:
             if fits is not None:
                 fits(backend, read_config(checkpoint), weight_bytes(checkpoint, fmt))
-            model = _load_weights(backend, location, checkpoint, float_format, cache, report)
+            model = _load_weights(backend, opened, float_format, cache, report)
         except MetadataError as error:
             raise MetadataError(f"{location}: {error}") from None
         report(1, 1)  # a file may have tensors that its model does not need, so the reports may have ended below 1
@@ -76,15 +76,15 @@ def check_vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> None:
 
 def _load_weights(
     backend: Backend,
-    path: Path,
-    checkpoint: Checkpoint,
+    opened: OpenModel,
     float_format: str,
     cache: str | Path | PackedCache | None,
     report: Report,
 ) -> Model:
     fmt = to_format(float_format)
     if cache is None or fmt.weights is None:
-        return load(backend, ReportingCheckpoint(checkpoint, report), fmt)
+        return load(backend, ReportingCheckpoint(opened.checkpoint, report), fmt)
     folder = cache if isinstance(cache, PackedCache) else PackedCache(Path(cache))
-    with packed_cache(folder, path, checkpoint, float_format, report, backend) as cached:
+    form = " ".join(filter(None, (float_format, opened.adapter)))
+    with packed_cache(folder, opened.path, opened.checkpoint, form, report, backend) as cached:
         return load(backend, cached, fmt)

@@ -32,6 +32,7 @@ class OpenModel:
     template_override: str | None = None  # a chat template that replaces the model's
     pooling: PoolingConfig | None = None  # None: the model only generates
     digests: BackgroundHash | None = None  # of its files, if they are being hashed
+    adapter: str | None = None  # the task whose adapter is in the weights
 
     @property
     def has_chat_template(self) -> bool:
@@ -68,20 +69,22 @@ def open_model(
     sampling: Mapping[str, Any] | None = None,
     chat_template: str | Path | None = None,
     pooling: str | None = None,
+    adapter: str | None = None,
 ) -> OpenModel:
     """Open a model. sampling: replaces values of the model's files. chat_template: a file, or the name of a common
-    format. pooling: mean, cls, last or rank, instead of what the model's files say."""
+    format. pooling: mean, cls, last or rank, instead of what the model's files say. adapter: the task of one that the
+    model's files have."""
     if isinstance(model, OpenModel):
         return replace(model, sampling=model.sampling.changed(sampling or {}))
     template_override = find_template(chat_template) if chat_template is not None else None
     path = find_model(str(model), check_supported)
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, adapter)
     if path.is_dir():
         recommended = from_generation_config(read_json(path / "generation_config.json"))
     else:
         recommended = from_gguf(checkpoint.metadata)
     found = find_pooling(path, checkpoint, pooling)
-    return OpenModel(path, checkpoint, recommended.changed(sampling or {}), template_override, found)
+    return OpenModel(path, checkpoint, recommended.changed(sampling or {}), template_override, found, adapter=adapter)
 
 
 def short_name(model: str | Path) -> str:

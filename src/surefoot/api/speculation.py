@@ -1,6 +1,6 @@
 """The option `speculate`: off, auto (the model's own drafting layer, if there is one; lookup), lookup, draft:MODEL.
 
-MODEL is a smaller model, an EAGLE-3 head, or a draft head's .safetensors file."""
+MODEL is a smaller model, an EAGLE-3 head, Medusa heads, or a draft head's .safetensors file."""
 
 import logging
 from collections.abc import Mapping
@@ -10,20 +10,22 @@ from typing import Any
 
 from surefoot.api.loading import Loaded, load_model
 from surefoot.formats import to_format
-from surefoot.models import EagleHead, Model, check_supported, load_eagle, with_head
+from surefoot.models import EagleHead, MedusaHeads, Model, check_supported, load_eagle, load_medusa, with_head
 from surefoot.runner import (
     DraftHead,
     DraftModel,
     HeadWeights,
     LayerDrafter,
+    MedusaGuesser,
     Runner,
     SessionRunner,
+    StateDrafter,
     load_head,
     slot_bytes,
 )
 from surefoot.scheduler import SchedulerConfig
 from surefoot.speculate import MAX_STEP_DRAFTS, DepthController, Drafter, LookupDrafter, LookupFirst, Speculator
-from surefoot.weights import find_model, is_eagle, is_eagle_config, open_eagle
+from surefoot.weights import find_model, is_eagle, is_eagle_config, is_medusa, is_medusa_config, open_eagle, open_medusa
 
 LOG = logging.getLogger(__name__)
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
@@ -41,6 +43,7 @@ class Speculation:
     draft: Loaded | None = None  # a draft model
     head: HeadWeights | None = None  # a draft head on the target
     eagle: EagleHead | None = None  # a published head on the target
+    medusa: MedusaHeads | None = None  # others, which guess a token each
 
     @property
     def max_drafts(self) -> int:
@@ -68,7 +71,12 @@ class Speculation:
 
     def _drafter(self, target: Runner, scheduling: SchedulerConfig, nbytes: int) -> Drafter:
         if self.head is not None:
-            return LookupFirst(LookupDrafter(), DraftHead(target.backend, target.model, self.head))
+            guesser = DraftHead(target.backend, target.model, self.head)
+            return LookupFirst(LookupDrafter(), StateDrafter(target.backend, guesser))
+        if self.medusa is not None:
+            return LookupFirst(
+                LookupDrafter(), StateDrafter(target.backend, MedusaGuesser(target.backend, self.medusa))
+            )
         if self.draft is not None:
             runner = _draft_runner(self.draft, scheduling.max_running, scheduling.max_context, nbytes)
             return LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size))
@@ -101,6 +109,9 @@ def load_speculation(name: str, target: Loaded, float_format: str) -> Speculatio
     location = find_draft(path)
     if is_eagle(location):
         return Speculation(name, eagle=_load_eagle(location, target, float_format))
+    if is_medusa(location):
+        heads = load_medusa(target.backend, open_medusa(location), target.model, to_format(float_format))
+        return Speculation(name, medusa=heads)
     draft = load_model(location, float_format, None, None, backend=target.backend)
     pairs = zip(target.tokenizer.pieces, draft.tokenizer.pieces, strict=False)
     if num_other := sum(piece != other for piece, other in pairs):
@@ -109,13 +120,13 @@ def load_speculation(name: str, target: Loaded, float_format: str) -> Speculatio
 
 
 def find_draft(name: str) -> Path:
-    """The file or folder of a draft model or of an EAGLE-3 head, fetched if needed."""
+    """The file or folder of a draft model or of published heads, fetched if needed."""
     return find_model(name, check_draft)
 
 
 def check_draft(metadata: Mapping[str, Any]) -> None:
-    """Raises ValueError if these are metadata of neither a model that surefoot runs nor an EAGLE-3 head."""
-    if not is_eagle_config(metadata):
+    """Raises ValueError if these are metadata of neither a model that surefoot runs nor an EAGLE-3 or Medusa head."""
+    if not is_eagle_config(metadata) and not is_medusa_config(metadata):
         check_supported(metadata)
 
 

@@ -151,6 +151,14 @@ Pooling = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK",
+        help="Add the adapter of this task, which the model's files have (jina-embeddings-v3: retrieval.query …).",
+        rich_help_panel=MODEL,
+    ),
+]
 AUTO, OFF = "auto", "off"
 Cache = Annotated[
     str,
@@ -219,7 +227,8 @@ OF_MANY_MODELS = {
 # Options of `surefoot run-batch`: with --fleet, and without.
 THE_SERVERS = "is the servers' own where --fleet answers: start them with it"
 OF_FLEET_BATCH = dict.fromkeys(
-    ("float_format", "context", "threads", "variant", "speculate", "sampling", "chat_template", "pooling"), THE_SERVERS
+    ("float_format", "context", "threads", "variant", "speculate", "sampling", "chat_template", "pooling", "adapter"),
+    THE_SERVERS,
 )
 OF_LOCAL_BATCH = dict.fromkeys(("fleet_key", "key"), "is for servers: name them with --fleet")
 

@@ -43,6 +43,7 @@ def run_batch(
     sampling: options.Sampling = None,
     chat_template: options.ChatTemplate = None,
     pooling: options.Pooling = None,
+    adapter: options.Adapter = None,
     fleet: Annotated[
         list[str] | None,
         typer.Option(help="Address of a server that answers lines, such as http://10.0.0.2:8000; may be repeated."),
@@ -69,7 +70,7 @@ def run_batch(
             return
         path = model or named_model(source)
         with without_collection(), loading(Path(path).name) as loaded:
-            opened = open_model(path, parse_sampling(sampling or []), chat_template, pooling)
+            opened = open_model(path, parse_sampling(sampling or []), chat_template, pooling, adapter)
             llm = LLM(
                 opened.hashing(default_cache()), float_format=float_format, max_context=context,
                 max_running=max_running, threads=threads, variant=variant, speculate=speculate, report=loaded,

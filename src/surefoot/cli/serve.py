@@ -118,6 +118,7 @@ def serve(
     sampling: options.Sampling = None,
     chat_template: options.ChatTemplate = None,
     pooling: options.Pooling = None,
+    adapter: options.Adapter = None,
     packed_cache: options.Cache = options.AUTO,
     cache_dir: options.CacheDir = options.AUTO,
     cache_disk: options.CacheDisk = None,
@@ -160,7 +161,7 @@ def serve(
             import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, open_state, sockets)
             return
         cache = options.cache(packed_cache)
-        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling).hashing(cache)
+        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling, adapter).hashing(cache)
         for line in describe_opened(opened):
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")

@@ -77,7 +77,7 @@ def _defaults(given: dict[str, Any]) -> ModelOptions:
     return ModelOptions(
         given["float_format"], given["max_context"], given["max_running"], given["speculate"],
         given["kv_memory"], given["pooling"], given["chat_template"],
-        tuple(given["sampling"] or ()),
+        tuple(given["sampling"] or ()), given["adapter"],
     )  # fmt: skip
 
 

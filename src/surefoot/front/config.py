@@ -118,6 +118,7 @@ class ModelTable(_Table):
     draft: str | None = None
     kv_memory: Size | None = None
     pooling: str | None = None
+    adapter: str | None = None
     chat_template: str | None = None
     sampling: dict[str, float | int] = {}
     keep_alive: Duration | None = None
@@ -132,6 +133,7 @@ class ModelTable(_Table):
             "speculate": f"draft:{self.draft}" if self.draft is not None else None,
             "kv_bytes": self.kv_memory,
             "pooling": self.pooling,
+            "adapter": self.adapter,
             "chat_template": self.chat_template,
             "sampling": tuple(f"{key}={value}" for key, value in self.sampling.items()) or None,
         }

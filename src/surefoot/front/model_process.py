@@ -76,6 +76,7 @@ def option_words(options: ModelOptions) -> list[str]:
         "--speculate": options.speculate,
         "--kv-memory": options.kv_bytes,
         "--pooling": options.pooling,
+        "--adapter": options.adapter,
         "--chat-template": options.chat_template,
     }
     given = [(option, str(value)) for option, value in values.items() if value is not None]

@@ -16,6 +16,8 @@ from surefoot.models.eagle import EagleHead, with_head
 from surefoot.models.eagle_load import load_eagle
 from surefoot.models.llama import LlamaFamily, Pairing
 from surefoot.models.load import Loader
+from surefoot.models.medusa import MedusaHeads, load_medusa
+from surefoot.models.not_run import NOT_RUN, why_not
 from surefoot.models.shapes import check_shapes
 from surefoot.models.step import Batch, KvRows, LayerMemory, Norm, empty_batch
 from surefoot.models.workspace import Workspace
@@ -33,6 +35,7 @@ __all__ = [
     "KvLayer",
     "KvRows",
     "LayerMemory",
+    "MedusaHeads",
     "Model",
     "ModelConfig",
     "Norm",
@@ -44,6 +47,7 @@ __all__ = [
     "family_of",
     "load",
     "load_eagle",
+    "load_medusa",
     "read_config",
     "with_head",
 ]
@@ -66,35 +70,48 @@ GGUF_NAMES = {
     "qwen3next": "qwen3_next",
     "gpt-oss": "gpt_oss",
     "deepseek2": "deepseek_v2",
+    "deepseek32": "deepseek_v2",
+    "deepseek4": "deepseek_v4",
     "ernie4_5-moe": "ernie4_5_moe",
+    "glm-dsa": "deepseek_v2",
     "glm4moe": "glm4_moe",
+    "glm5next": "glm5_next",
     "minimax-m2": "minimax_m2",
+    "minimax-m3": "minimax_m3_vl",
     "granitehybrid": "granitemoehybrid",
     "nemotron_h_moe": "nemotron_h",
     "hunyuan-dense": "hunyuan_v1_dense",
     "hunyuan-moe": "hunyuan_v1_moe",
     "jina-bert-v2": "bert",
     "jina-bert-v3": "bert",
+    "kimi-k3": "kimi_k3",
     "kimi-linear": "kimi_linear",
     "mistral3": "ministral3",
     "modern-bert": "modernbert",
     "nomic-bert": "bert",
+    "qwen4exp": "qwen4_exp",
 }
 HF_NAMES = {
     "camembert": "bert",
     "deepseek_v3": "deepseek_v2",
+    "deepseek_v32": "deepseek_v2",
     "glm4_moe_lite": "deepseek_v2",
+    "glm5_next_text": "glm5_next",
+    "glm_moe_dsa": "deepseek_v2",
     "gte": "bert",
     "jina_embeddings_v3": "bert",
+    "kimi_k2": "deepseek_v2",
     "llama4_text": "llama4",
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
+    "minimax_m3_vl_text": "minimax_m3_vl",
     "new": "bert",
     "nomic_bert": "bert",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
+    "qwen4_exp_text": "qwen4_exp",
     "roberta": "bert",
     "xlm-roberta": "bert",
 }
@@ -109,6 +126,8 @@ class Family(Protocol):
 
 
 def find_family(name: str) -> Family:
+    if name in NOT_RUN:
+        raise ValueError(why_not(name))
     if name not in FAMILIES:
         raise ValueError(f"the model family {name!r} is not supported; surefoot runs {', '.join(FAMILIES)}")
     if name in LLAMAS:
@@ -122,6 +141,8 @@ def family_of(metadata: Mapping[str, Any]) -> str:
     if architecture:
         return GGUF_NAMES.get(architecture, architecture)
     kind: str = need(metadata, "model_type")
+    if metadata.get("attn_res_block_size"):
+        return "kimi_k3"  # whose text model's type is that of Kimi Linear
     return HF_NAMES.get(kind, kind)
 
 

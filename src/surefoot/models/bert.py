@@ -29,7 +29,8 @@ JINA_V3 = "jina_embeddings_v3"
 ROBERTA = ("roberta", "xlm-roberta", "camembert", JINA_V3)  # model types whose first positions are behind the padding's
 # Model types that rotate queries and keys; `new` is what GTE's own files say.
 ROTATING = ("gte", JINA_V3, "new", "nomic_bert")
-ALIBI = "alibi"  # the kind of positions that Jina's models have
+ALIBI = "alibi"  # the kind of positions that Jina's models have: v2
+ROTARY = "rotary"  # v3
 GEGLU = "geglu"  # the kind of their feed-forward
 # Keys of config.json in published files of Nomic BERT, which follow GPT-2.
 GPT2_KEYS = {
@@ -84,8 +85,8 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     _refuse(hf)
     config = hf_config(hf | {"rms_norm_eps": need(hf, "layer_norm_eps")}, "bert")
     config = replace(config, context=config.context - _first_position(hf))
-    if hf["model_type"] in ROTATING:
-        return _encoder(checkpoint, config, replace(config.glu, gates=hf["model_type"] != JINA_V3))
+    if hf["model_type"] in ROTATING or _is_jina_v3(hf):
+        return _encoder(checkpoint, config, replace(config.glu, gates=not _is_jina_v3(hf)))
     config = replace(_without_rope(config), alibi=hf.get("position_embedding_type") == ALIBI)
     return _encoder(checkpoint, config, replace(config.glu, gates=hf.get("feed_forward_type") == GEGLU))
 
@@ -93,6 +94,11 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
 def _encoder(checkpoint: Checkpoint, config: ModelConfig, glu: GluForm) -> ModelConfig:
     norm, pairs = NormForm("layer", config.norm.eps), _takes_two_texts(checkpoint)
     return replace(config, norm=norm, glu=glu, sees_ahead=True, takes_two_texts=pairs)
+
+
+def _is_jina_v3(hf: Json) -> bool:
+    """Its own files call it XLM-RoBERTa."""
+    return hf["model_type"] == JINA_V3 or hf.get("position_embedding_type") == ROTARY
 
 
 def _without_rope(config: ModelConfig) -> ModelConfig:
@@ -112,14 +118,9 @@ def _takes_two_texts(checkpoint: Checkpoint) -> bool:
 
 
 def _refuse(hf: Json) -> None:
-    if hf.get("lora_adaptations"):
-        raise ValueError(
-            "adapters by task, which this model has in its matrices (jina-embeddings-v3), are not supported: its files "
-            "for transformers, of the model type jina_embeddings_v3, run without them"
-        )
     if hf.get("is_decoder"):
         raise ValueError("BERT as a decoder is not supported: surefoot runs it as an encoder, for embeddings")
-    own = {"bert": (ALIBI,), **dict.fromkeys(ROTATING, ("rope",))}
+    own = {"bert": (ALIBI,), "xlm-roberta": (ROTARY,), **dict.fromkeys(ROTATING, ("rope",))}
     kinds = ("absolute", *own.get(hf["model_type"], ()))
     if (kind := hf.get("position_embedding_type") or "absolute") not in kinds:
         raise ValueError(f"BERT with positions of the kind {kind!r} is not supported: {' and '.join(kinds)} are")

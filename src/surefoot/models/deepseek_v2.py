@@ -1,9 +1,12 @@
-"""DeepSeek V2 and V3, GLM 4.7 Flash: latent attention, experts with shared ones beside them.
+"""DeepSeek V2 to V3.2, Kimi K2, GLM 4.7 Flash and GLM 5: latent attention, experts with shared ones beside them.
 
 The keys and values of all heads come from one latent vector per token. Only that vector is cached, with the rotating
 lanes of the keys. The matrix that would make a head's keys from it is applied to the head's query instead; the matrix
 that would make its values is applied to the head's output. So attention is that of many query heads over one key of
 rank + rotating lanes.
+
+DeepSeek V3.2 and GLM 5 attend to a number of tokens that an indexer chooses. Among no more tokens than that it chooses
+all, whatever its weights are. The context ends there, and the indexer is not computed.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +38,8 @@ from surefoot.ops.rope import magnitude_scale
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
 
-DEFAULT_GROUPS: Json = {"n_group": 8, "topk_group": 4}  # what transformers takes if a deepseek_v3 folder does not say
+DEFAULT_GROUPS: Json = {"n_group": 8, "topk_group": 4}  # what transformers takes if a folder of these does not say
+GROUPED = ("deepseek_v3", "deepseek_v32")
 
 
 @dataclass(frozen=True)
@@ -159,12 +163,18 @@ def from_gguf(
         config = replace(config, query_growth=QueryGrowth(factor, gguf.need("attention.temperature_length")))
     router = gguf_router(gguf, normalise, best_of_group)
     moe = MoeConfig(router, gguf.get("leading_dense_block_count", 0), shared=True)
-    return _with_latents(config, sizes, rope_form, moe)
+    return _seen_whole(_with_latents(config, sizes, rope_form, moe), gguf.get("attention.indexer.top_k"))
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    config = latent_config(checkpoint.metadata, "deepseek_v2", _hf_router(checkpoint.metadata))
+    hf = checkpoint.metadata
+    config = _seen_whole(latent_config(hf, "deepseek_v2", _hf_router(hf)), hf.get("index_topk"))
     return replace(config, num_unused=num_drafting(checkpoint, config))
+
+
+def _seen_whole(config: ModelConfig, num_chosen: int | None) -> ModelConfig:
+    """With a context of which each token sees all. num_chosen: tokens that an indexer chooses; None: it has none."""
+    return config if num_chosen is None else replace(config, context=min(config.context, num_chosen))
 
 
 def latent_config(hf: Json, family: str, router: Router) -> ModelConfig:
@@ -179,7 +189,7 @@ def latent_config(hf: Json, family: str, router: Router) -> ModelConfig:
 
 def _hf_router(hf: Json) -> Router:
     if hf["model_type"] != "deepseek_v2":
-        return hf_router({**DEFAULT_GROUPS, **hf} if hf["model_type"] == "deepseek_v3" else hf)
+        return hf_router({**DEFAULT_GROUPS, **hf} if hf["model_type"] in GROUPED else hf)
     method = hf.get("topk_method") or "greedy"
     if method not in ("greedy", "group_limited_greedy"):
         raise ValueError(f"experts chosen by {method!r} are not supported: greedy and group_limited_greedy are")

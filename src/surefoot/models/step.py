@@ -20,7 +20,6 @@ from surefoot.ops import (
     embed,
     inverse_frequencies,
     norm,
-    quantise,
     rope_table,
 )
 from surefoot.ops.arrays import F32, I64
@@ -161,10 +160,7 @@ class Step:
 
     def features(self, name: str, x: F32, reader: Linear | ExpertLinear) -> Features:
         """x in the forms that its reader takes."""
-        target = self.workspace.features(name, x.shape, reader.matrices)
-        if target.quantised is not None:
-            quantise(self.backend, x, out=target.quantised)
-        return Features(x if target.floats is not None else None, target.quantised)
+        return self.workspace.filled(self.backend, name, x, reader.matrices)
 
     # ---- positions ----
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.ops import ActivationForm, Activations
+from surefoot.ops import ActivationForm, Activations, Backend, quantise
 from surefoot.ops.activations import padded
 from surefoot.ops.arrays import F32, I64, U8, Array, empty
 from surefoot.ops.weights import PackedWeights
@@ -63,6 +63,13 @@ class Workspace:
             None if len(forms) == len(readers) else self.floats(f"{name} floats", rows, cols),
             self.activations(name, rows, cols, max(forms, key=lambda form: form.limbs)) if forms else None,
         )
+
+    def filled(self, backend: Backend, name: str, x: F32, readers: Sequence[Matrix]) -> Features:
+        """x in the forms that its readers take."""
+        target = self.features(name, x.shape, readers)
+        if target.quantised is not None:
+            quantise(backend, x, out=target.quantised)
+        return Features(x if target.floats is not None else None, target.quantised)
 
     def activations(self, name: str, rows: int, cols: int, form: ActivationForm) -> Activations:
         values = self.array(f"{name} values", np.int8, rows, form.limbs, padded(cols))

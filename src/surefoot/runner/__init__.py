@@ -5,8 +5,10 @@ from surefoot.runner.draft_model import DraftModel
 from surefoot.runner.executor import Executed, Executor
 from surefoot.runner.kv_store import KvStore, slot_bytes
 from surefoot.runner.layer_drafter import LayerDrafter
+from surefoot.runner.medusa_guesser import MedusaGuesser
 from surefoot.runner.runner import FlatStep, Runner
 from surefoot.runner.sessions import Session, SessionRunner, Work
+from surefoot.runner.state_drafter import StateDrafter
 
 __all__ = [
     "DraftHead",
@@ -17,9 +19,11 @@ __all__ = [
     "HeadWeights",
     "KvStore",
     "LayerDrafter",
+    "MedusaGuesser",
     "Runner",
     "Session",
     "SessionRunner",
+    "StateDrafter",
     "Work",
     "load_head",
     "slot_bytes",

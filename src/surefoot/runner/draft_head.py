@@ -1,4 +1,4 @@
-"""A drafter: a small recurrent head on the target's hidden state. Each token updates the state.
+"""A small recurrent head on the target's hidden state. Each token updates the state.
 
     u = [norm(state) * state_norm, norm(embedding of the token) * token_norm]
     state = state + out · silu(in · u)
@@ -12,19 +12,16 @@ The file is safetensors with in.weight [m, 2 width], out.weight [width, m], stat
 order. With it, only these rows of the target's output head are read, from a copy in four bits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from surefoot.core import Request, SampleKey, SamplingParams, sample_seed
 from surefoot.formats import W4, round_to
 from surefoot.models import Model, Workspace
 from surefoot.ops import Backend, GluForm, IntegerWeights, embed, glu, linear, norm, pack, quantise
 from surefoot.ops.arrays import F32, I64
-from surefoot.sampling import Draw, Sampler
-from surefoot.speculate import NO_DRAFT, DraftOffer, TargetRow
 from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_safetensors
 
 
@@ -68,63 +65,21 @@ def _vocabulary(path: Path, tensors: Mapping[str, StoredTensor], vocab_size: int
     return ids
 
 
-@dataclass(eq=False)
-class _Sample:
-    """What drafting for one sample needs."""
-
-    params: SamplingParams
-    seed: int
-    num_tokens: int  # prompt and output so far
-    last: int  # the last of these tokens
-    state: F32 | None = None  # the target's hidden state that `last` was drawn from
-
-
 class DraftHead:
-    """Implements Drafter with a draft head."""
+    """Implements StateGuesser with a draft head."""
+
+    max_depth = None
 
     def __init__(self, backend: Backend, model: Model, weights: HeadWeights) -> None:
         ids = weights.vocabulary
         self._backend, self._model, self._weights = backend, model, weights
         self._inner, self._outer = pack(backend, weights.inner), pack(backend, weights.outer)
         self._draft_model = model if ids is None else replace(model, head=model.head.only(backend, ids))
-        self._sampler, self._workspace = Sampler(backend), Workspace()
-        self._samples: dict[SampleKey, _Sample] = {}
+        self._workspace = Workspace()
 
-    def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
-        params = replace(request.params, logprobs=None, grammar=None)
-        seed = sample_seed(request.params.seed or 0, key.sample)
-        self._samples[key] = _Sample(params, seed, len(tokens), tokens[-1])
-
-    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
-        sample = self._samples[key]
-        sample.num_tokens += len(tokens)
-        sample.last = tokens[-1]
-        sample.state = None if row is None else row.hidden.copy()
-
-    def end(self, key: SampleKey) -> None:
-        self._samples.pop(key, None)
-
-    def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
-        return [NO_DRAFT if self._samples[key].state is None else DraftOffer(max_depth) for key in keys]
-
-    def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
-        """Drafts for all samples in one batch; each round adds a token to every draft."""
-        drafts: dict[SampleKey, list[int]] = {key: [] for key in depths}
-        active = list(depths)
-        states = np.array([self._samples[key].state for key in active], np.float32)
-        while active:
-            samples = [self._samples[key] for key in active]
-            last = [drafts[key][-1] if drafts[key] else self._samples[key].last for key in active]
-            states = self.step(states, np.array(last, np.int64))
-            logits = self.logits(states)
-            positions = [sample.num_tokens + len(drafts[key]) for key, sample in zip(active, samples, strict=True)]
-            draws = [Draw(row, sample.params, sample.seed, positions[row]) for row, sample in enumerate(samples)]
-            for key, drawn in zip(active, self._sampler.draw(logits, draws), strict=True):
-                drafts[key].append(drawn.token)
-            continues = [drafts[key][-1] >= 0 and len(drafts[key]) < depths[key] for key in active]
-            active = [key for key, is_active in zip(active, continues, strict=True) if is_active]
-            states = states[continues]
-        return {key: tuple(token for token in tokens if token >= 0) for key, tokens in drafts.items()}
+    def guess(self, states: F32, tokens: I64, depth: int) -> tuple[F32, F32]:
+        states = self.step(states, tokens)
+        return states, self.logits(states)
 
     def logits(self, states: F32) -> F32:
         """Logits [states, vocabulary size]: noise, penalties and filters go by token id. Ids that are never drafted get

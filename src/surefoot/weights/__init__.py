@@ -7,6 +7,7 @@ from surefoot.weights.gguf import GgufFile
 from surefoot.weights.gguf_header import GgufError
 from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint, open_checkpoint
+from surefoot.weights.medusa import is_medusa, is_medusa_config, open_medusa
 from surefoot.weights.metadata import MetadataError
 from surefoot.weights.packed_cache import (
     PackedCache,
@@ -40,8 +41,11 @@ __all__ = [
     "hash_model",
     "is_eagle",
     "is_eagle_config",
+    "is_medusa",
+    "is_medusa_config",
     "open_checkpoint",
     "open_eagle",
+    "open_medusa",
     "packed_cache",
     "writing_beside",
 ]

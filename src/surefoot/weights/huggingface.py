@@ -14,6 +14,7 @@ from surefoot.formats import W8_GROUPED, alike, round_to, row_integers, to_integ
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, empty_packed, pack, pack_rows
+from surefoot.weights.adapters import no_adapter, with_adapter
 from surefoot.weights.coded import Coded
 from surefoot.weights.derived import Stacked, Stored
 from surefoot.weights.gguf import GgufFile
@@ -45,8 +46,9 @@ class HuggingFaceCheckpoint:
         self._arena = Arena()
 
     @classmethod
-    def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
-        """The checkpoint in a local folder, in one file or in shards. Quantised checkpoints keep their codes."""
+    def open(cls, folder: Path, adapter: str | None = None) -> "HuggingFaceCheckpoint":
+        """The checkpoint in a local folder, in one file or in shards. Quantised checkpoints keep their codes. adapter:
+        that of a task, added to the matrices."""
         config = _read_json(folder, "config.json", MAX_CONFIG_BYTES)
         if config is None:
             raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face model")
@@ -54,7 +56,8 @@ class HuggingFaceCheckpoint:
             check_config(config)
         except MetadataError as wrong:
             raise MetadataError(f"{folder / 'config.json'}: {wrong}") from None
-        return cls(config, {**collect_quantised(config, stored_tensors(folder)), **_dense_matrices(folder)})
+        stored = with_adapter(config, collect_quantised(config, stored_tensors(folder)), adapter)
+        return cls(config, {**stored, **_dense_matrices(folder)})
 
     def floats(self, name: str) -> F32:
         return self.tensors[name].floats()
@@ -224,5 +227,10 @@ def _stacked(run: Sequence[IntegerWeights]) -> IntegerWeights:
     )
 
 
-def open_checkpoint(path: Path) -> GgufFile | HuggingFaceCheckpoint:
-    return HuggingFaceCheckpoint.open(path) if path.is_dir() else GgufFile(path)
+def open_checkpoint(path: Path, adapter: str | None = None) -> GgufFile | HuggingFaceCheckpoint:
+    """adapter: that of a task, which a folder may have (see `with_adapter`)."""
+    if path.is_dir():
+        return HuggingFaceCheckpoint.open(path, adapter)
+    if adapter is not None:
+        raise ValueError(no_adapter(adapter))
+    return GgufFile(path)

@@ -56,8 +56,13 @@ EAGLE_WHOLE = {
     "d2t": "d2t",
     **{f"fc_norm.{number}": f"fc_norm.{number}" for number in range(16)},
 }
+MEDUSA, MAX_MEDUSA_HEADS, MAX_MEDUSA_BLOCKS = "medusa", 16, 8
+MEDUSA_PARTS = [
+    f"{MEDUSA}.{head}.{part}" for head in range(MAX_MEDUSA_HEADS) for part in (*range(MAX_MEDUSA_BLOCKS), "output")
+]
 FAMILY_WHOLE = {
     "eagle3": EAGLE_WHOLE,
+    MEDUSA: {part: part for part in MEDUSA_PARTS},
     "nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"},
     "modernbert": MODERNBERT_WHOLE,
     **dict.fromkeys(BERTS, BERT_WHOLE),

@@ -111,6 +111,7 @@ LAYER_KIND = one_of(
     "full_attention",
     "conv",
     "linear_attention",
+    "indexed_attention",
     "attention",
     "mamba",
     "mlp",
@@ -172,6 +173,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
     (LANES, ("rope.dimension_count",), ("qk_rope_head_dim",)),
     (whole(1, 1 << 14), ("attention.kv_lora_rank", "attention.q_lora_rank"), ("kv_lora_rank", "q_lora_rank")),
+    (COUNT_OF_TOKENS, ("attention.indexer.top_k",), ("index_topk",)),
     (whole(0, 1 << 27), ("attention.sliding_window",), ("sliding_window", "local_attention")),
     (whole(1, 1024), (), ("global_attn_every_n_layers",)),
     (either(whole(1, 1024), array("b", "a list of flags")), ("attention.sliding_window_pattern",), ()),
@@ -210,6 +212,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), (), ("linear_num_heads", "kimi/num_heads")),
     (whole(2, 16), (), ("kimi/short_conv_kernel_size",)),
     (listed(LAYERS, 1024), (), ("kimi/full_attn_layers",)),
+    (LAYERS, (), ("attn_res_block_size",)),  # Kimi K3
     (COUNT_OF_TOKENS, (), ("model_max_length",)),
     (FLAG, (), ("moe_renormalize",)),
     (whole(0, 256), (), ("num_expert_group", "num_experts_per_token", "moe_layer_freq")),
@@ -221,7 +224,9 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 16), (), ("mamba_expand",)),
     (LAYER_LETTERS, (), ("hybrid_override_pattern",)),
     (NAME, (), ("position_embedding_type", "feed_forward_type")),
+    # adapters by task (jina-embeddings-v3)
     (listed(NAME, 64), (), ("lora_adaptations",)),
+    (SCALE, (), ("lora_alpha",)),
     (FLAG, ("rope.scaling.finetuned",), ()),
     # multipliers
     (SCALE, ("embedding_scale", "residual_scale"), ("embedding_multiplier", "residual_multiplier")),

@@ -1,8 +1,8 @@
 """A disk cache of packed weights: a model's second load only reads the file.
 
-There is one file per checkpoint and float format (packed_file.py). Its name has a hash of the checkpoint's files (path,
-length, times of change), the format, the layout and surefoot's version: any difference gives another file name. The
-file is written atomically, and ignored if its bytes have changed since.
+There is one file per checkpoint and form of its weights (packed_file.py). Its name has a hash of the checkpoint's files
+(path, length, times of change), the form, the layout and surefoot's version: any difference gives another file name.
+The file is written atomically, and ignored if its bytes have changed since.
 """
 
 import glob
@@ -96,12 +96,13 @@ def packed_cache(
     cache: PackedCache,
     model: Path,
     checkpoint: Checkpoint,
-    float_format: str,
+    form: str,
     report: Report = lambda done, total: None,
     backend: Backend | None = None,
 ) -> Iterator[CachedCheckpoint]:
     """The checkpoint with packed matrices from the cache. On exit the missing matrices are added to the cache, or
-    queued to be written in the background. backend: which multiplies them; None: this machine's.
+    queued to be written in the background. form: what makes other weights of the same files: the format of floats, an
+    adapter. backend: which multiplies them; None: this machine's.
 
     An unusable cache (full or read-only disk, another user's folder) never fails the load.
     """
@@ -114,7 +115,7 @@ def packed_cache(
         packing = Packing.WIDE
         if isinstance(checkpoint, GgufFile):
             packing = checkpoint.packing(backend.variant if backend is not None else None)
-        path = folder / f"{cache_key(model, float_format, packing)}{SUFFIX}"
+        path = folder / f"{cache_key(model, form, packing)}{SUFFIX}"
         cached = _read(path, report, backend)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
@@ -141,10 +142,10 @@ def _write(path: Path, runs: Mapping[str, Runs], background: BackgroundWrites | 
         write_packed(path, runs)
 
 
-def cache_key(model: Path, float_format: str, packing: Packing = Packing.WIDE) -> str:
+def cache_key(model: Path, form: str, packing: Packing = Packing.WIDE) -> str:
     """The cache file's name. It hashes ctime as well as mtime: copies may keep mtime, but nobody can set ctime."""
     facts = [(str(file.resolve()), *_state(file.stat())) for file in (*model_files(model), *_code())]
-    text = json.dumps([LAYOUT, __version__, float_format, packing.value, facts])
+    text = json.dumps([LAYOUT, __version__, form, packing.value, facts])
     # Not `stem`, which would cut the folder Qwen2.5-Coder-1.5B at its last dot.
     return f"{model.name.removesuffix('.gguf')}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 

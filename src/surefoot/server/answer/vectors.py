@@ -47,6 +47,7 @@ async def start_embeddings(service: Service, body: EmbeddingRequest, context: Re
     service.check_model(body.model)
     pooling = _pooling(service)
     _check_dimensions(body.dimensions, service.llm.config.width, pooling)
+    _check_task(body.task, service.llm.adapter)
     with service.admit(context.caller) as ticket:
         prompts = [await service.prompts.encode(text) if isinstance(text, str) else text for text in body.inputs()]
         for prompt in prompts:
@@ -68,6 +69,16 @@ def _check_dimensions(dimensions: int | None, width: int, pooling: PoolingConfig
         return
     advice = f"ask for {width} or fewer" if pooling.is_named else "leave dimensions out"
     raise bad_request(f"this model's vectors have {width} dimensions: {advice}", "dimensions")
+
+
+def _check_task(task: str | None, adapter: str | None) -> None:
+    """An adapter is in the weights: a request cannot choose another one."""
+    if task is None or task == adapter:
+        return
+    running = "without an adapter" if adapter is None else f"with the adapter {adapter}"
+    raise bad_request(
+        f"this model runs {running}: leave task out, or serve its files a second time with the adapter {task}", "task"
+    )
 
 
 class Embeddings:

@@ -22,6 +22,7 @@ class EmbeddingRequest(RequestBody):
     input: str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_INPUTS)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None
+    task: Annotated[str | None, Field(max_length=256)] = None  # as Jina's clients name the adapter
     user: Annotated[str | None, Field(max_length=256)] = None
     deadline_s: Deadline = None
 
