@@ -31,20 +31,24 @@ bool good_field(const sf_bit_field& f, int block, int block_bytes) {
   return f.run > 0 && bytes % f.run == 0 && f.offset >= 0 && f.offset <= block_bytes - bytes;
 }
 
-// One field of a block, ored into its codes: runs of bytes, each holding 8 / width runs of codes, lowest bits first.
-void unpack(const uint8_t* bytes, const sf_bit_field& f, int block, int left, uint8_t* codes) {
+// One field of a block, written or ored into its codes: runs of bytes, each holding 8 / width runs of codes, lowest bits
+// first.
+template <bool Writes>
+void unpack(const uint8_t* bytes, const sf_bit_field& f, int block, int left, uint8_t* __restrict codes) {
   const uint64_t mask = 0x0101010101010101u * ((1u << f.width) - 1);
-  for (uint8_t* end = codes + block; codes < end; bytes += f.run)
-    for (int shift = 0; shift < 8; shift += f.width, codes += f.run) {
+  const int run = f.run, width = f.width;
+  for (uint8_t* end = codes + block; codes < end; bytes += run)
+    for (int shift = 0; shift < 8; shift += width, codes += run) {
       int i = 0;
-      for (; i + 8 <= f.run; i += 8) {
-        uint64_t eight, already;
+      for (; i + 8 <= run; i += 8) {
+        uint64_t eight, already = 0;
         std::memcpy(&eight, bytes + i, 8);
-        std::memcpy(&already, codes + i, 8);
+        if (!Writes) std::memcpy(&already, codes + i, 8);
         already |= (eight >> shift & mask) << left;
         std::memcpy(codes + i, &already, 8);
       }
-      for (; i < f.run; ++i) codes[i] |= static_cast<uint8_t>((bytes[i] >> shift & mask & 255) << left);
+      for (; i < run; ++i)
+        codes[i] = static_cast<uint8_t>((Writes ? 0 : codes[i]) | (bytes[i] >> shift & mask & 255) << left);
     }
 }
 
@@ -59,13 +63,12 @@ struct Source {
   const sf_pack_blocks_args& args;
   const PackedHeader& header;
 
-  // Columns start to start + count of one row, as the kernels' codes.
-  void codes(int64_t row, int64_t start, int count, uint8_t* out) const {
-    const uint8_t* block = args.blocks + row * args.row_stride + start / args.block * args.block_bytes;
-    std::memset(out, 0, count);
+  // `count` columns of one row from a block on, as the kernels' codes.
+  void codes(int64_t row, int64_t first_block, int count, uint8_t* out) const {
+    const uint8_t* block = args.blocks + row * args.row_stride + first_block * args.block_bytes;
     for (int done = 0; done < count; done += args.block, block += args.block_bytes) {
-      unpack(block + args.low.offset, args.low, args.block, 0, out + done);
-      if (args.high.width) unpack(block + args.high.offset, args.high, args.block, args.low.width, out + done);
+      unpack<true>(block + args.low.offset, args.low, args.block, 0, out + done);
+      if (args.high.width) unpack<false>(block + args.high.offset, args.high, args.block, args.low.width, out + done);
     }
     if (header.width == 8) {
       stretch_codes(out, count, args.add, args.stretch);
@@ -74,30 +77,35 @@ struct Source {
     }
   }
 
-  float scale(int64_t row, int64_t group) const {
-    const int64_t at = row * header.num_groups() + group;
-    return args.scales ? args.scales[at] : product(args.super_scales, args.group_scales, row, group);
+  // f(group, scale, offset) for the groups of a row, both over the unit.
+  template <class F>
+  void each_group(int64_t row, float unit, const F& f) const {
+    const int64_t groups = header.num_groups();
+    int64_t at = row * groups;
+    if (!args.super_scales) {
+      for (int64_t g = 0; g < groups; ++g, ++at)
+        f(g, args.scales[at] / unit, args.offsets ? args.offsets[at] / unit : 0.0f);
+      return;
+    }
+    const int64_t supers = header.k / kSuper, each = kSuper / header.group;
+    const float by = 1.0f / unit * std::ldexp(1.0f, args.power);
+    for (int64_t s = 0; s < supers; ++s) {
+      const float d = finite(args.super_scales[row * supers + s]) * by;
+      const float e = args.super_offsets ? finite(args.super_offsets[row * supers + s]) * by : 0.0f;
+      for (int64_t g = s * each; g < (s + 1) * each; ++g, ++at)
+        f(g, d * static_cast<float>(args.group_scales[at]),
+          args.super_offsets ? e * static_cast<float>(args.group_offsets[at]) : 0.0f);
+    }
   }
-  float offset(int64_t row, int64_t group) const {
-    const int64_t at = row * header.num_groups() + group;
-    if (args.super_offsets) return product(args.super_offsets, args.group_offsets, row, group);
-    return args.offsets ? args.offsets[at] : 0.0f;
-  }
-  float product(const uint16_t* supers, const int8_t* factors, int64_t row, int64_t group) const {
-    const uint16_t half = supers[row * (header.k / kSuper) + group * header.group / kSuper];
-    if ((half & 0x7C00) == 0x7C00) return NAN;
-    return half_to_float(half) * std::ldexp(1.0f, args.power) *
-           static_cast<float>(factors[row * header.num_groups() + group]);
-  }
+  static float finite(uint16_t half) { return (half & 0x7C00) == 0x7C00 ? NAN : half_to_float(half); }
 
   // The row's unit; not finite where a scale or offset is not.
   float unit(int64_t row) const {
     int32_t largest = 0;  // floats without their sign order as integers do, with infinities and NaNs on top
-    for (int64_t g = 0; g < header.num_groups(); ++g) {
-      const float step = scale(row, g), from = offset(row, g);
+    each_group(row, 1.0f, [&](int64_t, float step, float from) {
       largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(step * args.span_low + from)));
       largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(step * args.span_high + from)));
-    }
+    });
     const float unit = std::bit_cast<float>(largest) / 16256.0f;
     return unit < FLT_MIN ? FLT_MIN : unit;  // in this order: a NaN must stay one
   }
@@ -128,24 +136,14 @@ struct BlockPanel {
     const float factor = (h.bits == 8 ? 128.0f : 1.0f) / static_cast<float>(args.stretch),
                 centre = static_cast<float>(args.centre);
     uint8_t* at = bytes + output / kHalf * h.half_parameter_bytes() + 2 * (output % kHalf);
-    for (int64_t g = 0; g < h.num_groups(); ++g, at += h.group_bytes()) {
-      const float step = in_units(args.super_scales, args.group_scales, args.scales, output, g, unit);
+    const int64_t group_bytes = h.group_bytes();
+    source.each_group(first + output, unit, [&](int64_t g, float step, float from) {
       const int16_t multiplier = static_cast<int16_t>(std::rint(step * factor));
-      std::memcpy(at, &multiplier, 2);
-      if (!h.with_offsets) continue;
-      const float from = in_units(args.super_offsets, args.group_offsets, args.offsets, output, g, unit);
+      std::memcpy(at + g * group_bytes, &multiplier, 2);
+      if (!h.with_offsets) return;
       const int16_t offset = static_cast<int16_t>(std::rint(from + centre * step));
-      std::memcpy(at + 32, &offset, 2);
-    }
-  }
-  // A scale or offset over the row's unit: of factors in the order of compact.h.
-  float in_units(const uint16_t* supers, const int8_t* factors, const float* values, int output, int64_t group,
-                 float unit) const {
-    const PackedHeader& h = source.header;
-    const int64_t row = first + output, at = row * h.num_groups() + group;
-    if (!supers) return values[at] / unit;
-    const float step = half_to_float(supers[row * (h.k / kSuper) + group * h.group / kSuper]);
-    return step * (1.0f / unit * std::ldexp(1.0f, source.args.power)) * static_cast<float>(factors[at]);
+      std::memcpy(at + g * group_bytes + 32, &offset, 2);
+    });
   }
 
   // Of an output: its number of each super-block, and its integers of each group.
@@ -176,8 +174,9 @@ struct BlockPanel {
     for (int64_t start = 0; start < h.k; start += kChunk) {
       const int count = static_cast<int>(std::min<int64_t>(kChunk, h.k - start));
       const int padded = static_cast<int>(divide_up(count, kTile) * kTile);
+      const int64_t block = start / source.args.block;
       for (int output = 0; output < outputs; ++output) {
-        source.codes(first + output, start, count, codes[output]);
+        source.codes(first + output, block, count, codes[output]);
         std::memset(codes[output] + count, 0, padded - count);
       }
       for (int at = 0; at < padded; at += kTile, tile += h.tile_bytes()) write_tile(codes[0] + at, kChunk, h, tile);
