@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from surefoot.front import spending as spending_module
-from surefoot.front.prices import MostTokens, Price, millionths, most_tokens
-from surefoot.front.spending import DAY_S, MOST_KEYS, NAME, Book, Hold, Spending
-from surefoot.front.usage import Usage
+from surefoot.front.prices import TEMPLATE_TOKENS, MostTokens, Price, millionths, most_tokens
+from surefoot.front.spending import DAY_S, MOST_KEYS, NAME, Book, Hold, UpstreamSpending
+from surefoot.front.usage import TokenUsage
 
 TOKENS = st.integers(0, 1 << 21)
 PRICES = st.builds(Price, st.floats(0, 1e6), st.floats(0, 1e6))
@@ -35,7 +35,7 @@ class Budgets(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """As after `kill -9`: what was held stays spent."""
-        self.spending = Spending(Path(self.folder.name) / NAME, lambda: self.now)
+        self.spending = UpstreamSpending(Path(self.folder.name) / NAME, lambda: self.now)
 
     @rule(seconds=st.integers(-DAY_S, 2 * DAY_S))
     def wait(self, seconds: int) -> None:
@@ -76,7 +76,7 @@ TestBudgets.settings = settings(max_examples=30, stateful_step_count=40, deadlin
 
 
 def test_a_dearer_answer_than_was_asked_for_counts_as_it_is(tmp_path: Path) -> None:
-    spending = Spending(tmp_path / NAME, lambda: 0.0)
+    spending = UpstreamSpending(tmp_path / NAME, lambda: 0.0)
     hold = spending.hold("a", 10, 10)
     assert hold is not None
     spending.settle(hold, 15)
@@ -87,21 +87,21 @@ def test_a_dearer_answer_than_was_asked_for_counts_as_it_is(tmp_path: Path) -> N
 @pytest.mark.parametrize("damage", [b"", b"{}\n", b"\xff", None])
 def test_a_damaged_file_is_an_error(tmp_path: Path, damage: bytes | None) -> None:
     path = tmp_path / NAME
-    Spending(path, lambda: 0.0).hold("a", 9, 5)
+    UpstreamSpending(path, lambda: 0.0).hold("a", 9, 5)
     good = path.read_bytes()
     path.write_bytes(good.replace(b"5", b"4") if damage is None else damage)
     with pytest.raises(ValueError, match="every budget is spent"):
-        Spending(path)
+        UpstreamSpending(path)
     path.unlink()
     path.mkdir()
     with pytest.raises(OSError, match="directory"):
-        Spending(path)
+        UpstreamSpending(path)
 
 
 def test_what_cannot_be_written_is_not_spent(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
-    spending = Spending(folder / NAME, lambda: 0.0)
+    spending = UpstreamSpending(folder / NAME, lambda: 0.0)
     hold = spending.hold("a", 10, 4)
     assert hold is not None
     folder.rename(tmp_path / "gone")
@@ -112,7 +112,7 @@ def test_what_cannot_be_written_is_not_spent(tmp_path: Path) -> None:
 
 def test_the_file_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending_module, "MOST_KEYS", 2)
-    spending = Spending(tmp_path / NAME, lambda: 0.0)
+    spending = UpstreamSpending(tmp_path / NAME, lambda: 0.0)
     assert [spending.hold(key, 9, 1) is not None for key in "abca"] == [True, True, False, True]
     largest = Book(1, {f"{number:08x}": 10**15 for number in range(MOST_KEYS)})
     assert len(largest.to_bytes()) < spending_module.MOST_FILE_BYTES
@@ -125,7 +125,7 @@ def test_the_file_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_no_settled_price_is_above_the_most(price: Price, prompt: int, answer: int, more: int, longer: int) -> None:
     most = price.most(MostTokens(prompt + more, answer + longer + 1))
     assert most is not None
-    assert 0 <= price.of(Usage(prompt, answer)) <= most
+    assert 0 <= price.of(TokenUsage(prompt, answer)) <= most
 
 
 def test_the_most_needs_a_limit() -> None:
@@ -134,7 +134,7 @@ def test_the_most_needs_a_limit() -> None:
     assert price.most(None) is None
     assert price.most(MostTokens(100, 50, num_answers=3)) == 200 + 1500
     assert Price(2.0, 10.0, longest_answer=20).most(MostTokens(100, None, num_answers=2)) == 200 + 400
-    assert Price(0.1, 0.0).of(Usage(1, 5)) == 1, "rounded up"
+    assert Price(0.1, 0.0).of(TokenUsage(1, 5)) == 1, "rounded up"
     assert millionths(0.29) == 290_000
 
 
@@ -144,12 +144,18 @@ SAYS = {"role": "user", "content": "Hi"}
 @pytest.mark.parametrize(
     ("more", "most"),
     [
-        ({}, MostTokens(9, None)),
-        ({"max_tokens": 5, "max_completion_tokens": 7, "n": 2}, MostTokens(9, 7, 2)),
-        ({"max_tokens": None, "n": None, "tools": None}, MostTokens(9, None)),
-        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}, MostTokens(9, None)),
-        ({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, MostTokens(9, None)),
-        ({"tools": [{"type": "function"}]}, MostTokens(9, None)),
+        ({}, MostTokens(9 + TEMPLATE_TOKENS, None)),
+        ({"max_tokens": 5, "max_completion_tokens": 7, "n": 2}, MostTokens(9 + TEMPLATE_TOKENS, 7, 2)),
+        ({"max_tokens": None, "n": None, "tools": None}, MostTokens(9 + TEMPLATE_TOKENS, None)),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+            MostTokens(9 + TEMPLATE_TOKENS, None),
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
+            MostTokens(9 + TEMPLATE_TOKENS, None),
+        ),
+        ({"tools": [{"type": "function"}]}, MostTokens(9 + TEMPLATE_TOKENS, None)),
         *(({"max_tokens": limit}, None) for limit in (0, -1, True, 5.0, "5", 1 << 31, 10**400)),
         *(({"n": number}, None) for number in (0, -1, "2")),
         ({"messages": [SAYS, {"role": "user", "content": [{"type": "image_url"}]}]}, None),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from surefoot.front.prices import millionths
+from surefoot.front.prices import TEMPLATE_TOKENS, millionths
 from surefoot.front.private_marks import NAME
 from surefoot.front.routing import AskedFor
 from surefoot.front.sensitivity import Privacy
@@ -314,7 +314,7 @@ def test_what_an_answer_costs(tmp_path: Path) -> None:
         headers = [*PUBLICLY, ("x-surefoot-route", "good")]
         await made.ask(CHAT, asked, ANN, headers)
         leaves, settled = audited(tmp_path)
-        assert leaves["most"] == (2 * len(json.dumps(asked)) + 10 * 100 * 2) / 1e6
+        assert leaves["most"] == (2 * (len(json.dumps(asked)) + TEMPLATE_TOKENS) + 10 * 100 * 2) / 1e6
         told = {"end": "settled", "cost": 44e-6, "prompt_tokens": 7, "answer_tokens": 3}
         assert {name: settled[name] for name in (*told, "key", "upstream")} == {**told, "key": "k1", "upstream": "good"}
         assert made.costs == {(0, "k1"): 44}
@@ -355,7 +355,7 @@ def test_what_fails_costs_the_most_unless_it_was_refused_or_not_reached(
 
 def test_what_does_not_fit_stays(tmp_path: Path) -> None:
     async def scene(made: World) -> None:
-        fits = [user_says("Hi", model="to-good", max_tokens=4_900), user_says("Hi", model="to-good")]
+        fits = [user_says("Hi", model="to-good", max_tokens=4_700), user_says("Hi", model="to-good")]
         none = [
             user_says("Hi", model="to-good", max_tokens=5_000),
             user_says("Hi", model="to-good", max_tokens="5"),

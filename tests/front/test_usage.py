@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.front.usage import MOST_READ_BYTES, ReadReply, Usage
+from surefoot.front.usage import MOST_READ_BYTES, ReadReply, TokenUsage
 
 TOLD = {"prompt_tokens": 7, "completion_tokens": 3}
 EVENTS = [
@@ -36,14 +36,14 @@ def read(reply: ReadReply, data: bytes, cuts: list[int]) -> bytes:
 def test_a_stream_however_it_is_cut(cuts: list[int], hides: bool) -> None:
     reply, data = ReadReply(is_stream=True, hides_usage=hides), b"".join(EVENTS)
     passed = read(reply, data, cuts)
-    assert reply.usage == Usage(7, 3)
+    assert reply.usage == TokenUsage(7, 3)
     assert passed.replace(b"\n", b"") == b"".join(EVENTS[:2] * hides + EVENTS[3:] * hides or EVENTS).replace(b"\n", b"")
 
 
 @pytest.mark.parametrize(
     ("body", "usage"),
     [
-        ({"usage": TOLD}, Usage(7, 3)),
+        ({"usage": TOLD}, TokenUsage(7, 3)),
         ({"usage": {**TOLD, "prompt_tokens": -1}}, None),
         ({"usage": {**TOLD, "completion_tokens": 1.5}}, None),
         ({"usage": {**TOLD, "completion_tokens": True}}, None),
@@ -53,7 +53,7 @@ def test_a_stream_however_it_is_cut(cuts: list[int], hides: bool) -> None:
         ([], None),
     ],
 )
-def test_a_whole_answer(body: object, usage: Usage | None) -> None:
+def test_a_whole_answer(body: object, usage: TokenUsage | None) -> None:
     reply, data = ReadReply(is_stream=False), json.dumps(body).encode()
     assert read(reply, data, []) == data
     assert reply.usage == usage

@@ -24,10 +24,10 @@ from surefoot.front.proxy import UpstreamLost
 from surefoot.front.requests import ModelRequests
 from surefoot.front.routing import ROUTE_HEADER, Route, RouteRule
 from surefoot.front.sensitivity import Privacy, Upstream
-from surefoot.front.spending import DAY_S, Spending
+from surefoot.front.spending import DAY_S, UpstreamSpending
 from surefoot.front.spending import NAME as SPENDING
 from surefoot.front.upstreams import Upstreams
-from surefoot.front.usage import Usage
+from surefoot.front.usage import TokenUsage
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.shares import Admission, Caller
 from surefoot.server.access.sure_check import CONFIDENCE_HEADER, RULE_HEADER, SureRule
@@ -110,7 +110,7 @@ class World:
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     costs: Counter[tuple[int, str]] = field(default_factory=Counter)  # millionths by day and key
     now: float = 0.0
-    spending: Spending | None = None
+    spending: UpstreamSpending | None = None
     upstreams: dict[str, Upstream] = field(init=False)
     _running: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -133,7 +133,7 @@ class World:
 
     async def start(self, has_marks: bool = True) -> None:
         marks = PrivateMarks(self.folder / NAME, 1 << 12) if has_marks else None
-        self.spending = Spending(self.folder / SPENDING, lambda: self.now)
+        self.spending = UpstreamSpending(self.folder / SPENDING, lambda: self.now)
         keys = dict.fromkeys(self.upstreams, KEY)
         patterns = PrivatePatterns([r"SECRET-\d+"])
         self.outward = Upstreams(
@@ -152,7 +152,7 @@ class World:
     def _count(self, route: str, model: str, why: str) -> None:
         self.counts[route, model, why] += 1
 
-    def _count_cost(self, upstream: str, caller: Caller, usage: Usage | None, cost: float) -> None:
+    def _count_cost(self, upstream: str, caller: Caller, usage: TokenUsage | None, cost: float) -> None:
         self.costs[int(self.now // DAY_S), caller.key] += round(cost * MILLION)
 
     async def ask(self, path: str, body: Any, caller: Caller, headers: list[tuple[str, str]] | None = None) -> Reply:

@@ -13,7 +13,7 @@ from prometheus_client.samples import Sample
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool
 from surefoot.front.resident import ModelState
-from surefoot.front.usage import Usage
+from surefoot.front.usage import TokenUsage
 from surefoot.server.access.shares import Caller
 
 SCRAPE_S = 5.0  # for a model's process to answer
@@ -85,7 +85,7 @@ class FrontMetrics:
     def count_routed(self, route: str, model: str, why: str) -> None:
         self._routed.labels(route, model, why).inc()
 
-    def count_upstream(self, name: str, caller: Caller, usage: Usage | None, cost: float) -> None:
+    def count_upstream(self, name: str, caller: Caller, usage: TokenUsage | None, cost: float) -> None:
         """A request that an upstream got."""
         self._upstream_cost.labels(name, caller.user, caller.key).inc(cost)
         for kind, num_tokens in (("prompt", usage.prompt), ("answer", usage.answer)) if usage is not None else ():

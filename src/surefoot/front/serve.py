@@ -30,7 +30,7 @@ from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import PooledModels
 from surefoot.front.routing import Route
 from surefoot.front.spending import NAME as SPENDING
-from surefoot.front.spending import Spending
+from surefoot.front.spending import UpstreamSpending
 from surefoot.models import read_config
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
@@ -150,9 +150,9 @@ def _outward(
     return outward
 
 
-def _spending(state: StateFolder | None, tell: Callable[[str], None]) -> Spending | None:
+def _spending(state: StateFolder | None, tell: Callable[[str], None]) -> UpstreamSpending | None:
     try:
-        return Spending(state.path / SPENDING) if state is not None else None
+        return UpstreamSpending(state.path / SPENDING) if state is not None else None
     except (OSError, ValueError) as error:
         tell(f"upstream nothing with a price leaves: {error}")
         return None

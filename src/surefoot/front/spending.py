@@ -55,7 +55,7 @@ class Book:
         return cls(**json.loads(text))
 
 
-class Spending:
+class UpstreamSpending:
     """Safe for threads. All amounts are millionths. Raises OSError or ValueError if the file is there and cannot be
     read."""
 

@@ -32,8 +32,8 @@ from surefoot.front.sensitivity import (
     decide,
     declared_by,
 )
-from surefoot.front.spending import Hold, Spending
-from surefoot.front.usage import ReadReply, Usage
+from surefoot.front.spending import Hold, UpstreamSpending
+from surefoot.front.usage import ReadReply, TokenUsage
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.shares import Caller
 
@@ -55,7 +55,7 @@ MOST_CONNECTIONS, MOST_IDLE, IDLE_S, CONNECT_S = 64, 16, 10.0, 10.0
 SYNC_S = 1.0
 LOG = logging.getLogger(__name__)
 Chunks = AsyncIterator[bytes]
-Count = Callable[[str, Caller, Usage | None, float], object]  # upstream, whose request, its tokens and its cost
+Count = Callable[[str, Caller, TokenUsage | None, float], object]  # upstream, whose request, its tokens and its cost
 
 
 class Refused(ValueError):
@@ -104,7 +104,7 @@ class LeavingRequest:
         user, key = self.caller.user, self.caller.key
         return {"route": self.request.path, "user": user, "key": key, "upstream": self.upstream.name}
 
-    def cost(self, usage: Usage | None) -> int:
+    def cost(self, usage: TokenUsage | None) -> int:
         price = self.upstream.price
         return self.most if price is None or usage is None else price.of(usage)
 
@@ -115,7 +115,7 @@ class Upstreams:
 
     def __init__(
         self, upstreams: Sequence[Upstream], keys: Mapping[str, str], patterns: PrivatePatterns,
-        marks: PrivateMarks | None, spending: Spending | None, audit: LineLog, deadline_s: float, count: Count,
+        marks: PrivateMarks | None, spending: UpstreamSpending | None, audit: LineLog, deadline_s: float, count: Count,
     ) -> None:  # fmt: skip
         self._upstreams = {upstream.name: upstream for upstream in upstreams}
         self._keys = keys
@@ -260,7 +260,7 @@ class Upstreams:
             **leaving.facts, end="leaves", rule=verdict.rule, digest=sha256(body).hexdigest(), bytes=len(body), **priced
         )
 
-    def _note_end(self, leaving: LeavingRequest, usage: Usage | None, cost: int) -> None:
+    def _note_end(self, leaving: LeavingRequest, usage: TokenUsage | None, cost: int) -> None:
         self._count(leaving.upstream.name, leaving.caller, usage, cost / MILLION)
         if leaving.has_price:
             tokens = {"prompt_tokens": usage.prompt, "answer_tokens": usage.answer} if usage is not None else {}

@@ -12,7 +12,7 @@ PREFIX = b"data:"
 
 
 @dataclass(frozen=True)
-class Usage:
+class TokenUsage:
     """Tokens of one request, as the upstream counts them."""
 
     prompt: int
@@ -43,7 +43,7 @@ class ReadReply:
         yield b"" if _is_usage_alone(rest) else rest
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> TokenUsage | None:
         """None: it does not say, or not credibly."""
         if self.is_stream:
             found = [_usage_of(_event(line)) for line in self.kept.splitlines()]
@@ -64,12 +64,12 @@ def _object(data: bytes) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _usage_of(given: dict[str, Any]) -> Usage | None:
+def _usage_of(given: dict[str, Any]) -> TokenUsage | None:
     told = given.get("usage")
     if not isinstance(told, dict):
         return None
     prompt, answer = told.get("prompt_tokens"), told.get("completion_tokens")
-    return Usage(prompt, answer) if _is_count(prompt) and _is_count(answer) else None  # type: ignore[arg-type]
+    return TokenUsage(prompt, answer) if _is_count(prompt) and _is_count(answer) else None  # type: ignore[arg-type]
 
 
 def _is_count(value: object) -> bool:
