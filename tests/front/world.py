@@ -149,7 +149,8 @@ class World:
     async def stop(self) -> None:
         await self._running.aclose()
 
-    def _count(self, route: str, model: str, why: str) -> None:
+    def _count(self, route: str, model: str, why: str, seconds: float) -> None:
+        assert seconds >= 0
         self.counts[route, model, why] += 1
 
     def _count_cost(self, upstream: str, caller: Caller, usage: TokenUsage | None, cost: float) -> None:

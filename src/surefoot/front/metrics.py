@@ -73,6 +73,10 @@ class FrontMetrics:
             ["route", "model_name", "why"], registry=self._registry,
         )  # fmt: skip
 
+        self._routed_s = Counter(
+            "surefoot:routed_seconds", "Time of answers to requests for a route, other models' attempts included",
+            ["route", "model_name"], registry=self._registry,
+        )  # fmt: skip
         self._upstream_tokens = Counter(
             "surefoot:upstream_tokens", "Tokens of upstreams' answers that said so", ["model_name", "kind"],
             registry=self._registry,
@@ -82,8 +86,9 @@ class FrontMetrics:
             ["model_name", "user", "key"], registry=self._registry,
         )  # fmt: skip
 
-    def count_routed(self, route: str, model: str, why: str) -> None:
+    def count_routed(self, route: str, model: str, why: str, seconds: float) -> None:
         self._routed.labels(route, model, why).inc()
+        self._routed_s.labels(route, model).inc(seconds)
 
     def count_upstream(self, name: str, caller: Caller, usage: TokenUsage | None, cost: float) -> None:
         """A request that an upstream got."""
