@@ -382,9 +382,15 @@ def test_requests_at_once_share_what_is_left(tmp_path: Path) -> None:
         plan = made.front.catalog.plan(CHAT, AskedFor.of(asked, 100), ANN, AS_HEADERS)
 
         async def send(message: Any) -> None:
-            await asyncio.sleep(0.05)
+            await are_others_decided.wait()
 
-        verdicts = await asyncio.gather(*(made.outward.answer("good", examined, plan, ANN, send) for _ in range(8)))
+        are_others_decided = asyncio.Event()
+        answering = [asyncio.create_task(made.outward.answer("good", examined, plan, ANN, send)) for _ in range(8)]
+        async with asyncio.timeout(60):
+            while sum(task.done() for task in answering) < 6:
+                await asyncio.sleep(0.001)
+        are_others_decided.set()
+        verdicts = await asyncio.gather(*answering)
         assert sorted(verdict.rule for verdict in verdicts) == ["budget"] * 6 + ["public"] * 2
 
     run(tmp_path, scene)
