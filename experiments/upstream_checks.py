@@ -36,7 +36,8 @@ def conversations(num_messages: int, num_bytes: int) -> Iterator[dict[str, objec
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, closing(PrivateMarks(Path(folder) / NAME)) as marks:
-        upstreams = Upstreams((), {}, PrivatePatterns(PATTERNS), marks, LineLog("audit log", None), 60.0)
+        patterns, audit = PrivatePatterns(PATTERNS), LineLog("audit log", None)
+        upstreams = Upstreams((), {}, patterns, marks, None, audit, 60.0, count=lambda *facts: None)
         for num_messages, num_bytes in ((5, 2_000), (20, 20_000), (100, 100_000)):
             for declared in ("public", "private"):
                 headers, times = Headers({SENSITIVITY_HEADER: declared}), []

@@ -246,9 +246,16 @@ def test_every_key_of_a_route() -> None:
 def test_every_key_of_an_upstream() -> None:
     given = {"name": "n", "url": "https://u", "model": "m", "allows": "public"}
     more = {"key-env": "K", "timeout": 9, "allows": "internal", "name": "o", "url": "https://v", "model": "p"}
-    assert given.keys() | more.keys() == {info.alias for info in UpstreamTable.model_fields.values()}
+    prices = {"price-in": 1.0, "price-out": 2.0}
+    assert given.keys() | more.keys() | prices.keys() | {"longest-answer"} == {
+        info.alias for info in UpstreamTable.model_fields.values()
+    }
     made = [UpstreamTable.model_validate({**given, key: value}).upstream() for key, value in more.items()]
-    assert len({repr(upstream) for upstream in made}) == len(more)
+    made += [
+        UpstreamTable.model_validate({**given, **prices, **other}).upstream()
+        for other in ({}, {"price-in": 3.0}, {"price-out": 3.0}, {"longest-answer": 9})
+    ]
+    assert len({repr(upstream) for upstream in made}) == len(more) + 4
 
 
 BATCH = {

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 ANSWER = {"object": "chat.completion", "model": "elsewhere", "choices": [{"message": {"content": "from elsewhere"}}]}
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
+LAST = b'data: {"choices": [], "usage": %s}\n\n' % json.dumps(USAGE).encode()
 EVENT = b'data: {"choices": [{"delta": {"content": "from elsewhere"}}]}\n\n'
 MODES = ("good", "busy", "broken", "moved", "reset", "cut", "silent", "packed", "empty", "page")
 
@@ -59,7 +61,9 @@ class Recorder:
     async def _answer(self, received: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection stays."""
         mode, is_stream = received.mode, bool(json.loads(received.body).get("stream"))
-        whole = json.dumps(ANSWER).encode()
+        given = json.loads(received.body)
+        whole = json.dumps({**ANSWER, "usage": USAGE}).encode()
+        told = LAST if (given.get("stream_options") or {}).get("include_usage") else b""
         if mode == "silent":
             await asyncio.sleep(3600)
         if mode in ("reset", "cut"):
@@ -74,7 +78,9 @@ class Recorder:
             writer.transport.abort()
             return False
         replies: dict[str, bytes] = {
-            "good": _reply(200, EVENT + b"data: [DONE]\n\n", "text/event-stream") if is_stream else _reply(200, whole),
+            "good": _reply(200, EVENT + told + b"data: [DONE]\n\n", "text/event-stream")
+            if is_stream
+            else _reply(200, whole),
             "busy": _reply(429, whole),
             "broken": _reply(503, whole),
             "moved": _reply(307, b"", more_head=f"location: {self.url('good')}/chat/completions\r\n"),

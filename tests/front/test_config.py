@@ -59,6 +59,17 @@ def test_file(tmp_path: Path) -> None:
     assert (tables.memory, tables.max_wait) == (20 * 10**9, 60.0)
 
 
+UPSTREAM = """
+[[model]]
+file = "a"
+[[upstream]]
+name = "u"
+url = "https://u"
+model = "m"
+allows = "public"
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -67,6 +78,9 @@ def test_file(tmp_path: Path) -> None:
         ("[[model]]\nfile = 'a'\nkeep_alive = '1m'", "unknown field model.0.keep_alive"),
         ("[[model]]\nfile = 'a'\nkeep-alive = 'soon'", "keep-alive: invalid time 'soon'"),
         ("memory = 'much'\n[[model]]\nfile = 'a'", "memory: invalid size 'much'"),
+        (UPSTREAM + "price-in = 1", "both price-in and price-out"),
+        (UPSTREAM + "longest-answer = 5", "give price-in and price-out"),
+        (UPSTREAM + "price-in = nan\nprice-out = 1", "finite"),
         ("[[model]\n", "not valid TOML: Expected"),
     ],
 )

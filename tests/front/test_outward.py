@@ -22,6 +22,7 @@ from tests.server.process import Server
 CHAT = "/v1/chat/completions"
 PUBLICLY = {"x-surefoot-sensitivity": "public"}
 ROUTE = '\n[[route]]\nname = "auto"\nmodels = [{models}]\n'
+BUDGET = ("--upstream-budget", "0.5")
 HARMLESS = {"resolve 127.0.0.1"}  # the address to listen on
 
 
@@ -41,7 +42,7 @@ class Watched(Server):
         path, self.watched, self.audit = config_file(folder), folder / "watched", folder / "audit"
         path.write_text(path.read_text() + tables)
         keys = folder / "keys.toml"
-        added = run("keys", "add", str(keys), "--user", "ann", "--upstream", "good", "--admin").stdout
+        added = run("keys", "add", str(keys), "--user", "ann", "--upstream", "good", *BUDGET, "--admin").stdout
         self.own = {"Authorization": f"Bearer {added.strip()}"}
         options = ("--max-context", "512", "--max-running", "8", "--state-dir", str(folder / "state"))
         logs = ("--keys", str(keys), "--audit-log", str(self.audit))
@@ -82,6 +83,7 @@ def recorder() -> Iterator[Recorder]:
 
 def test_with_an_upstream(tmp_path: Path, library: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     upstream = f'[[upstream]]\nname = "good"\nurl = "{recorder.url("good")}"\nmodel = "m"\nallows = "public"\n'
+    upstream += "price-in = 2.0\nprice-out = 10.0\n"
     tables = "\n" + upstream + 'key-env = "GOOD_KEY"\n' + ROUTE.format(models='"good", "a"')
     server = Watched(tmp_path, library, tables, monkeypatch)
     try:
@@ -96,6 +98,11 @@ def test_with_an_upstream(tmp_path: Path, library: Path, recorder: Recorder, mon
         assert b"Bearer sk-upstream" in recorder.requests[0].head
         leaving = [line for line in map(json.loads, server.audit.read_text().splitlines()) if line["end"] == "leaves"]
         assert [(line["upstream"], line["bytes"]) for line in leaving] == [("good", len(recorder.requests[0].body))]
+        key = leaving[0]["key"]
+        metrics = httpx.get(f"{server.root}/metrics", headers=server.own).text
+        assert f'surefoot:upstream_cost_total{{key="{key}",model_name="good",user="ann"}} 4.4e-05' in metrics
+        assert 'surefoot:upstream_tokens_total{kind="answer",model_name="good"} 3.0' in metrics
+        assert f'"spent": {{"{key}": 44}}' in (tmp_path / "state/state-2/upstream-spending").read_text()
         told = json.loads(server.ask("Once upon a time", **PUBLICLY).headers[ROUTE_HEADER])
         assert told["upstreams"] == {"good": "conversation"}
         assert len(recorder.requests) == 1

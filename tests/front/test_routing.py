@@ -302,6 +302,7 @@ def test_who_answers(servers: tuple[Server, float]) -> None:
         models.append(said["model"])
     assert set(models) == {"a", "b"}
     assert server.metric(r'surefoot:routed_requests_total\{[^}]*why="sure"[^}]*\}') == 2 * models.count("a")
+    assert server.metric(r'surefoot:routed_seconds_total\{[^}]*model_name="a"[^}]*\}') > 0
 
 
 def requests_of(prompt: str) -> dict[str, dict[str, Any]]:

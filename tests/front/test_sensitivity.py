@@ -20,15 +20,16 @@ def upstream(allows: Privacy) -> Upstream:
 def test_it_leaves_only_if_everything_allows_it() -> None:
     """The whole domain, also an upstream that would allow private requests, which no file can say."""
     names = ((), ("v",), ("u", "v"))
+    amounts = ((None, 9), (0, 0), (9, 9), (9, 8))  # what it may cost, and what is left
     num_leaving = 0
     for levels in product(Privacy, repeat=3):
-        for allows, obstacle, by_key, by_route in product(Privacy, (None, "path"), names, names):
-            verdict = decide(Findings(*levels, obstacle), upstream(allows), by_key, by_route)
-            all_allow = "u" in by_key and "u" in by_route and obstacle is None
+        for allows, obstacle, by_key, by_route, (most, left) in product(Privacy, (None, "path"), names, names, amounts):
+            verdict = decide(Findings(*levels, obstacle), upstream(allows), by_key, by_route, most, left)
+            all_allow = "u" in by_key and "u" in by_route and obstacle is None and most is not None and most <= left
             assert verdict.leaves == (all_allow and max(levels) <= allows and max(levels) < PRIVATE)
             assert verdict.rule
             num_leaving += verdict.leaves
-    assert num_leaving == 1 + 8 + 8
+    assert num_leaving == 2 * (1 + 8 + 8)
 
 
 def test_what_is_found_only_makes_a_request_more_private() -> None:

@@ -6,6 +6,7 @@ import random
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
+from surefoot.front.prices import TEMPLATE_TOKENS, millionths
 from surefoot.front.private_marks import NAME
 from surefoot.front.routing import AskedFor
 from surefoot.front.sensitivity import Privacy
 from surefoot.front.upstreams import MOST_CHECKED_BYTES
+from surefoot.server.access.shares import Caller
 from tests.front.recorder import MODES, ReceivedRequest
-from tests.front.world import CALLERS, CHAT, KEY, NOWHERE, Walk, World, body_of, world
+from tests.front.world import BUDGET, CALLERS, CHAT, KEY, NOWHERE, PRICE, Walk, World, body_of, world
 
 PUBLIC, INTERNAL, PRIVATE = Privacy
 PUBLICLY = [("x-surefoot-sensitivity", "public")]
@@ -89,14 +92,17 @@ async def step(made: World, walk: Walk) -> None:
         if can_leave and upstream in caller.upstreams and level <= made.upstreams[upstream].allows
     }  # fmt: skip
     before = made.recorder.num_bytes.copy()
+    made.now += 600
     reply = await made.ask(path, body, caller, headers)
     for _ in range(20):
         await asyncio.sleep(0)  # what is still on its way counts for this request
     sent = {upstream for upstream, count in made.recorder.num_bytes.items() if count > before[upstream]}
     assert sent <= allowed, (sent, allowed, level, body, headers)
+    assert all(cost <= millionths(BUDGET) for cost in made.costs.values())
     assert reply.status, "no answer"
     if reply.status == 200 and name in FAILING:
         assert reply.told["model"] in ("small", "chat")
+    walk.num_unpaid += "budget" in reply.told.get("upstreams", {}).values()
 
 
 async def restart(made: World, is_clean: bool) -> None:
@@ -129,6 +135,8 @@ async def walk_for(made: World, num_requests: int, seed: int) -> None:
     assert reached == set(MODES), "the walk has not been everywhere"
     assert len(made.recorder.requests) > num_requests / 40
     assert len(audited(made.folder)) >= len(made.recorder.requests)
+    assert walk.num_unpaid, "no budget was ever spent"
+    assert len(made.costs) > num_requests / 200
     assert {why for _, _, why in made.counts} >= {"upstream", "sure", "last"}
 
 
@@ -195,7 +203,7 @@ def test_a_failing_upstream_is_passed_over(tmp_path: Path, mode: str, stream: bo
         assert json.loads(reply.body) == {"model": "chat"}
         assert reply.told["upstreams"] == {mode: "failed"}
         assert made.recorder.num_bytes["good"] == 0, "a redirect was followed"
-        assert [line["upstream"] for line in audited(tmp_path)] == [mode]
+        assert [line["upstream"] for line in audited(tmp_path) if line["end"] == "leaves"] == [mode]
 
     run(tmp_path, scene)
 
@@ -291,5 +299,125 @@ def test_a_model_before_and_after_an_upstream_is_asked_once_if_the_request_stays
         assert twice.without(["good"]).models == ("chat",)
         assert twice.without(["good"]).rule_for(0) is None
         assert [twice.rule_for(number) for number in (0, 2)] == [route.sure, None]
+
+    run(tmp_path, scene)
+
+
+# ---- what it costs ----
+
+
+def test_what_an_answer_costs(tmp_path: Path) -> None:
+    """First the most that it may, as the audit log says before it leaves; then what the upstream's usage says."""
+
+    async def scene(made: World) -> None:
+        asked = user_says("Hi", model="to-good", max_tokens=100, n=2)
+        headers = [*PUBLICLY, ("x-surefoot-route", "good")]
+        await made.ask(CHAT, asked, ANN, headers)
+        leaves, settled = audited(tmp_path)
+        assert leaves["most"] == (2 * (len(json.dumps(asked)) + TEMPLATE_TOKENS) + 10 * 100 * 2) / 1e6
+        told = {"end": "settled", "cost": 44e-6, "prompt_tokens": 7, "answer_tokens": 3}
+        assert {name: settled[name] for name in (*told, "key", "upstream")} == {**told, "key": "k1", "upstream": "good"}
+        assert made.costs == {(0, "k1"): 44}
+        assert made.spending is not None
+        assert made.spending.left("k1", 1000) == 1000 - 44
+
+    run(tmp_path, scene)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_streams_usage_is_asked_for_and_passed_on_only_if_the_client_did(tmp_path: Path, is_asked: bool) -> None:
+    async def scene(made: World) -> None:
+        more = {"stream_options": {"include_usage": True}} if is_asked else {}
+        reply = await made.ask(CHAT, user_says("Hi", stream=True, **more), BOB, PUBLICLY)
+        assert json.loads(made.recorder.requests[0].body)["stream_options"] == {"include_usage": True}
+        assert (b"prompt_tokens" in reply.body) == is_asked
+        assert b"from elsewhere" in reply.body
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+        assert made.costs == {(0, "k2"): 44}
+
+    run(tmp_path, scene)
+
+
+@pytest.mark.parametrize(("mode", "is_free"), [("busy", True), (NOWHERE, True), ("broken", False), ("cut", False)])
+def test_what_fails_costs_the_most_unless_it_was_refused_or_not_reached(
+    tmp_path: Path, mode: str, is_free: bool
+) -> None:
+    async def scene(made: World) -> None:
+        await made.ask(CHAT, user_says("Hi", model=f"to-{mode}"), ANN, [*PUBLICLY, ("x-surefoot-route", mode)])
+        leaves, settled = audited(tmp_path)
+        assert settled["cost"] == (0 if is_free else leaves["most"])
+        await restart(made, is_clean=False)
+        assert made.spending is not None
+        assert made.spending.left("k1", 10**6) == 10**6 - round(settled["cost"] * 1e6)
+
+    run(tmp_path, scene)
+
+
+def test_what_does_not_fit_stays(tmp_path: Path) -> None:
+    async def scene(made: World) -> None:
+        fits = [user_says("Hi", model="to-good", max_tokens=4_700), user_says("Hi", model="to-good")]
+        none = [
+            user_says("Hi", model="to-good", max_tokens=5_000),
+            user_says("Hi", model="to-good", max_tokens="5"),
+            user_says("Hi", model="to-good", tools=[{"type": "web_search"}]),
+            {"model": "to-good", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        ]
+        headers = [*PUBLICLY, ("x-surefoot-route", "good")]
+        for body in (*fits, *none):
+            told = (await made.ask(CHAT, body, ANN, headers)).told
+            assert told["upstreams"] == {"good": "public" if body in fits else "budget"}
+        poor = Caller("zoe", "k3", upstreams=("good",))
+        assert (await made.ask(CHAT, fits[1], poor, headers)).told["upstreams"] == {"good": "budget"}
+        assert len(made.recorder.requests) == len(fits)
+
+    run(tmp_path, scene)
+
+
+def test_requests_at_once_share_what_is_left(tmp_path: Path) -> None:
+    """Each fits when it is asked what it may do, but not all together."""
+
+    async def scene(made: World) -> None:
+        asked = user_says("Hi", model="to-good", max_tokens=2_000)
+        examined = made.outward.examine(CHAT, AS_HEADERS, asked, 100)
+        plan = made.front.catalog.plan(CHAT, AskedFor.of(asked, 100), ANN, AS_HEADERS)
+
+        async def send(message: Any) -> None:
+            await are_others_decided.wait()
+
+        are_others_decided = asyncio.Event()
+        answering = [asyncio.create_task(made.outward.answer("good", examined, plan, ANN, send)) for _ in range(8)]
+        async with asyncio.timeout(60):
+            while sum(task.done() for task in answering) < 6:
+                await asyncio.sleep(0.001)
+        are_others_decided.set()
+        verdicts = await asyncio.gather(*answering)
+        assert sorted(verdict.rule for verdict in verdicts) == ["budget"] * 6 + ["public"] * 2
+
+    run(tmp_path, scene)
+
+
+def test_a_client_that_leaves_pays_the_most(tmp_path: Path) -> None:
+    async def scene(made: World) -> None:
+        made.upstreams["silent"] = replace(made.upstreams["silent"], price=PRICE, pause_s=60.0)
+        await made.stop()
+        await made.start()
+        asked = user_says("Hi", model="to-silent")
+        asking = asyncio.create_task(made.ask(CHAT, asked, ANN, [*PUBLICLY, ("x-surefoot-route", "silent")]))
+        while not made.recorder.requests:
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        leaves, settled = audited(tmp_path)
+        assert settled["cost"] == leaves["most"] > 0
+
+    run(tmp_path, scene)
+
+
+def test_without_its_spending_nothing_with_a_price_leaves(tmp_path: Path) -> None:
+    async def scene(made: World) -> None:
+        made.outward._spending = None
+        reply = await made.ask(CHAT, user_says("Hi"), ANN, PUBLICLY)
+        assert reply.told["upstreams"] == {"broken": "budget", "good": "budget"}
+        assert made.recorder.requests == []
 
     run(tmp_path, scene)

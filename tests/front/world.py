@@ -18,12 +18,16 @@ from starlette.types import Message, Receive, Scope, Send
 from surefoot.front.catalog import Catalog
 from surefoot.front.config import ModelEntry
 from surefoot.front.patterns import PrivatePatterns
+from surefoot.front.prices import MILLION, Price
 from surefoot.front.private_marks import NAME, PrivateMarks
 from surefoot.front.proxy import UpstreamLost
 from surefoot.front.requests import ModelRequests
 from surefoot.front.routing import ROUTE_HEADER, Route, RouteRule
 from surefoot.front.sensitivity import Privacy, Upstream
+from surefoot.front.spending import DAY_S, UpstreamSpending
+from surefoot.front.spending import NAME as SPENDING
 from surefoot.front.upstreams import Upstreams
+from surefoot.front.usage import TokenUsage
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.shares import Admission, Caller
 from surefoot.server.access.sure_check import CONFIDENCE_HEADER, RULE_HEADER, SureRule
@@ -33,9 +37,12 @@ from tests.front.recorder import MODES, ReceivedRequest, Recorder
 PUBLIC, INTERNAL, PRIVATE = Privacy
 SURE = SureRule(tokens=4, mean_logprob=-1.0)
 NOWHERE = "nowhere"  # an upstream whose name does not resolve
+BUDGET = 0.05  # enough for four worst prices
+PRICE = Price(2.0, 10.0, longest_answer=1000)
+PRICED = ("good", "cut", "broken", "busy", NOWHERE)
 CALLERS = (
-    Caller("ann", "k1", upstreams=(*MODES, NOWHERE)),
-    Caller("bob", "k2", upstreams=("good", "cut")),
+    Caller("ann", "k1", upstreams=(*MODES, NOWHERE), upstream_budget=BUDGET),
+    Caller("bob", "k2", upstreams=("good", "cut"), upstream_budget=BUDGET),
     Caller("eve"),
 )
 CHAT = "/v1/chat/completions"
@@ -101,6 +108,9 @@ class World:
     front: ModelRequests = field(init=False)
     outward: Upstreams = field(init=False)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    costs: Counter[tuple[int, str]] = field(default_factory=Counter)  # millionths by day and key
+    now: float = 0.0
+    spending: UpstreamSpending | None = None
     upstreams: dict[str, Upstream] = field(init=False)
     _running: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -110,6 +120,8 @@ class World:
             name: Upstream(name, url, "large", INTERNAL, "K", 0.02 if name == "silent" else 60.0)
             for name, url in urls.items()
         }
+        for name in PRICED:
+            self.upstreams[name] = replace(self.upstreams[name], price=PRICE)
         self.upstreams["good"] = replace(self.upstreams["good"], allows=PUBLIC)
 
     @property
@@ -121,9 +133,12 @@ class World:
 
     async def start(self, has_marks: bool = True) -> None:
         marks = PrivateMarks(self.folder / NAME, 1 << 12) if has_marks else None
+        self.spending = UpstreamSpending(self.folder / SPENDING, lambda: self.now)
         keys = dict.fromkeys(self.upstreams, KEY)
         patterns = PrivatePatterns([r"SECRET-\d+"])
-        self.outward = Upstreams([*self.upstreams.values()], keys, patterns, marks, self.audit, 60.0)
+        self.outward = Upstreams(
+            [*self.upstreams.values()], keys, patterns, marks, self.spending, self.audit, 60.0, self._count_cost
+        )
         self._running = AsyncExitStack()
         await self._running.enter_async_context(self.outward.running())
         models = [ModelEntry("small", "x"), ModelEntry("chat", "y")]
@@ -134,8 +149,12 @@ class World:
     async def stop(self) -> None:
         await self._running.aclose()
 
-    def _count(self, route: str, model: str, why: str) -> None:
+    def _count(self, route: str, model: str, why: str, seconds: float) -> None:
+        assert seconds >= 0
         self.counts[route, model, why] += 1
+
+    def _count_cost(self, upstream: str, caller: Caller, usage: TokenUsage | None, cost: float) -> None:
+        self.costs[int(self.now // DAY_S), caller.key] += round(cost * MILLION)
 
     async def ask(self, path: str, body: Any, caller: Caller, headers: list[tuple[str, str]] | None = None) -> Reply:
         """body: JSON, or bytes as they are."""
@@ -205,6 +224,7 @@ class Walk:
     reckoning: Reckoning = field(default_factory=Reckoning)
     conversations: list[list[str]] = field(default_factory=list)
     num_tokens: int = 0
+    num_unpaid: int = 0  # requests that stayed since a budget was spent
 
     def message(self) -> str:
         self.num_tokens += 1

@@ -42,6 +42,10 @@ def add(
         list[str] | None,
         typer.Option(help="Upstream of the server's file that may answer the key's requests. Can be repeated."),
     ] = None,
+    upstream_budget: Annotated[
+        float,
+        typer.Option(help="What upstreams with a price may cost the key in a day, in the currency of their prices."),
+    ] = 0.0,
 ) -> None:
     """Create a key and print it. The file keeps only its hash. A running server reads the file within a second."""
     key = make_key()
@@ -49,7 +53,7 @@ def add(
         entry = KeyEntry(
             hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute, max_context=max_context, admin=admin,
-            disk_cache=not no_disk_cache, upstreams=tuple(upstream or ()),
+            disk_cache=not no_disk_cache, upstreams=tuple(upstream or ()), upstream_budget=upstream_budget,
         )  # fmt: skip
         add_key(file, entry)
     typer.echo(key)
@@ -91,6 +95,8 @@ def _marks(entry: KeyEntry) -> Iterator[str]:
     if not entry.disk_cache:
         yield "no-disk-cache"
     yield from (f"upstream:{name}" for name in entry.upstreams)
+    if entry.upstream_budget:
+        yield f"upstream-budget:{entry.upstream_budget:g}"
 
 
 def _table(entries: list[KeyEntry]) -> Table:

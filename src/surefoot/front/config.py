@@ -21,6 +21,9 @@ model = "large-1"              # its name there
 allows = "public"              # the most private that leaves: public or internal, as the request declares
 key-env = "ELSEWHERE_KEY"      # the environment variable with the key; default: none is sent
 timeout = "60s"                # the longest pause in its reply
+price-in = 2.5                 # of a million prompt tokens, in any currency; without prices it costs nothing
+price-out = 10.0               # of a million tokens of answers
+longest-answer = 8192          # tokens, of a request that names no limit; default: such a request stays
 
 [[route]] is described in `front/routing.py`.
 """
@@ -36,8 +39,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from surefoot.api.footprint import ModelOptions
 from surefoot.front.patterns import PrivatePatterns
+from surefoot.front.prices import Price
 from surefoot.front.routing import Route, RouteRule
 from surefoot.front.sensitivity import SENSITIVITIES, Upstream
+from surefoot.front.usage import MOST_COUNT
 from surefoot.machine import NodeShare
 from surefoot.machine.sizes import duration_s, size_bytes
 from surefoot.server.access.sure_check import SureRule
@@ -45,6 +50,7 @@ from surefoot.server.errors import first_fault
 
 MOST_MODELS = 8  # of a route
 MOST_PATTERNS, MOST_PATTERN_CHARACTERS = 64, 1024
+LARGEST_PRICE = 1e6  # of a million tokens
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
 Size = Annotated[
     int, BeforeValidator(lambda given: size_bytes(given) if isinstance(given, str) else given), Field(ge=1)
@@ -193,9 +199,24 @@ class UpstreamTable(_Table):
     allows: Literal["public", "internal"]
     key_env: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = None
     timeout: Duration = 60.0
+    price_in: Annotated[float | None, Field(ge=0, le=LARGEST_PRICE)] = None
+    price_out: Annotated[float | None, Field(ge=0, le=LARGEST_PRICE)] = None
+    longest_answer: Annotated[int | None, Field(ge=1, lt=MOST_COUNT)] = None
+
+    @model_validator(mode="after")
+    def _has_whole_price(self) -> "UpstreamTable":
+        if (self.price_in is None) != (self.price_out is None):
+            raise ValueError("give both price-in and price-out, or neither")
+        if self.price_in is None and self.longest_answer is not None:
+            raise ValueError("longest-answer is for requests that cost something: give price-in and price-out")
+        return self
 
     def upstream(self) -> Upstream:
-        return Upstream(self.name, self.url, self.model, SENSITIVITIES[self.allows], self.key_env, self.timeout)
+        price = None
+        if self.price_in is not None and self.price_out is not None:
+            price = Price(self.price_in, self.price_out, self.longest_answer)
+        allows = SENSITIVITIES[self.allows]
+        return Upstream(self.name, self.url, self.model, allows, self.key_env, self.timeout, price)
 
 
 def _checked(pattern: str) -> str:

@@ -13,6 +13,8 @@ from prometheus_client.samples import Sample
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool
 from surefoot.front.resident import ModelState
+from surefoot.front.usage import TokenUsage
+from surefoot.server.access.shares import Caller
 
 SCRAPE_S = 5.0  # for a model's process to answer
 NO_MODEL = ""  # label of what the front process refuses before a model is chosen
@@ -71,8 +73,28 @@ class FrontMetrics:
             ["route", "model_name", "why"], registry=self._registry,
         )  # fmt: skip
 
-    def count_routed(self, route: str, model: str, why: str) -> None:
+        self._routed_s = Counter(
+            "surefoot:routed_seconds", "Time of answers to requests for a route, other models' attempts included",
+            ["route", "model_name"], registry=self._registry,
+        )  # fmt: skip
+        self._upstream_tokens = Counter(
+            "surefoot:upstream_tokens", "Tokens of upstreams' answers that said so", ["model_name", "kind"],
+            registry=self._registry,
+        )  # fmt: skip
+        self._upstream_cost = Counter(
+            "surefoot:upstream_cost", "What upstreams cost, in the currency of their prices",
+            ["model_name", "user", "key"], registry=self._registry,
+        )  # fmt: skip
+
+    def count_routed(self, route: str, model: str, why: str, seconds: float) -> None:
         self._routed.labels(route, model, why).inc()
+        self._routed_s.labels(route, model).inc(seconds)
+
+    def count_upstream(self, name: str, caller: Caller, usage: TokenUsage | None, cost: float) -> None:
+        """A request that an upstream got."""
+        self._upstream_cost.labels(name, caller.user, caller.key).inc(cost)
+        for kind, num_tokens in (("prompt", usage.prompt), ("answer", usage.answer)) if usage is not None else ():
+            self._upstream_tokens.labels(name, kind).inc(num_tokens)
 
     def refuse(self, status: int) -> None:
         self._refused.labels(NO_MODEL, str(status)).inc()

@@ -2,6 +2,7 @@
 one process is asked, once."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class ModelRequests:
     catalog: Catalog
     pool: ModelPool
     admission: Admission
-    count_routed: Callable[[str, str, str], None]  # route, model, why it answered
+    count_routed: Callable[[str, str, str, float], None]  # route, model, why it answered, seconds until its end
     outward: Outward | None = None
     body_work: BodyWork = field(default_factory=BodyWork)
 
@@ -106,7 +107,7 @@ class ModelRequests:
         self, replies: RoutedReplies, examined: ExaminedRequest, scope: Scope, request: ProxiedRequest, send: Send,
         beginning: int,
     ) -> None:  # fmt: skip
-        plan = replies.plan
+        plan, began = replies.plan, time.monotonic()
         for number, model in enumerate(plan.models):
             receiver = ReplyReceiver(replies, number, send)
             if model in plan.upstreams:
@@ -116,11 +117,11 @@ class ModelRequests:
                 await self._answer(model, scope, ruled, receiver, beginning)
                 has_answered = not receiver.has_declined
             if has_answered:
-                return self._count(plan, number)
+                return self._count(plan, number, began)
 
-    def _count(self, plan: RoutePlan, number: int) -> None:
+    def _count(self, plan: RoutePlan, number: int, began: float) -> None:
         if plan.route:
-            self.count_routed(plan.route, plan.models[number], plan.why_of(number))
+            self.count_routed(plan.route, plan.models[number], plan.why_of(number), time.monotonic() - began)
 
     async def _answer_outside(
         self, name: str, examined: ExaminedRequest, scope: Scope, receiver: ReplyReceiver
@@ -150,6 +151,7 @@ class ModelRequests:
         examined = self._examine(url, Headers(), given, context.num_body_bytes)
         plan = self.catalog.plan(url, asked, context.caller, Headers())
         replies = self._replies(plan, examined, context.caller, Headers())  # it declares nothing, so it stays
+        began = time.monotonic()
         headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
         with self.admission.admit(context.caller):
             for number, model in enumerate(replies.plan.models):
@@ -157,7 +159,7 @@ class ModelRequests:
                 async with asking(self.pool, model, context.caller, asked.beginning) as process:
                     reply = await process.client.post(url, json=_seeded(url, given, line), headers=own)
                 if not replies.declines(number, reply.status_code, Headers(raw=reply.headers.raw)):
-                    self._count(replies.plan, number)
+                    self._count(replies.plan, number, began)
                     break
         if reply.status_code in PASSING:
             raise ApiError(503, "the model is busy", headers={"Retry-After": reply.headers.get("retry-after", "1")})

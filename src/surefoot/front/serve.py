@@ -29,6 +29,8 @@ from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import PooledModels
 from surefoot.front.routing import Route
+from surefoot.front.spending import NAME as SPENDING
+from surefoot.front.spending import UpstreamSpending
 from surefoot.models import read_config
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
@@ -142,10 +144,18 @@ def _outward(
     for upstream in config.upstreams if marks is not None else ():
         tell(f"upstream {upstream.name}: {upstream.url}, most private: {upstream.allows.name.lower()}")
     outward: Outward = import_module("surefoot.front.upstreams").Upstreams(
-        config.upstreams, keys, PrivatePatterns(config.private_patterns), marks, parts.logs.audit,
-        parts.settings.deadline_s,
+        config.upstreams, keys, PrivatePatterns(config.private_patterns), marks, _spending(state, tell),
+        parts.logs.audit, parts.settings.deadline_s, parts.metrics.count_upstream,
     )  # fmt: skip
     return outward
+
+
+def _spending(state: StateFolder | None, tell: Callable[[str], None]) -> UpstreamSpending | None:
+    try:
+        return UpstreamSpending(state.path / SPENDING) if state is not None else None
+    except (OSError, ValueError) as error:
+        tell(f"upstream nothing with a price leaves: {error}")
+        return None
 
 
 def _with_routes(plans: Sequence[PlannedModel], routes: Sequence[Route]) -> dict[str, ModelEntry]:

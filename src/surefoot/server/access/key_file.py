@@ -13,6 +13,7 @@ It is TOML, a table for each key:
     admin = false                  # may read /metrics, which covers all users, add keys and revoke them
     disk_cache = true              # false: the user's prompts and answers are cached in memory alone
     upstreams = ["elsewhere"]      # that may answer requests of this key; left out: none
+    upstream_budget = 5.0          # that they may cost in a day, in the currency of their prices; left out: nothing
 """
 
 import fcntl
@@ -39,6 +40,7 @@ MOST_BYTES = 16 << 20
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 NAME_LENGTH = 8
 MOST_UPSTREAMS = 64
+LARGEST_BUDGET = 1e9
 UpstreamName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
 # From the comment right above a table to its last value, and the empty line that follows.
 TABLE = re.compile(
@@ -68,6 +70,7 @@ class KeyOwner(BaseModel):
     admin: bool = False
     disk_cache: bool = True
     upstreams: Annotated[tuple[UpstreamName, ...], Field(max_length=MOST_UPSTREAMS)] = ()
+    upstream_budget: Annotated[float, Field(ge=0, le=LARGEST_BUDGET)] = 0.0
 
 
 class KeyEntry(KeyOwner):

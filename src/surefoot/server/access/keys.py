@@ -81,6 +81,7 @@ def _caller(entry: KeyEntry, uses_disk: bool, before: Caller | None) -> Caller:
         entry.admin,
         uses_disk,
         entry.upstreams,
+        entry.upstream_budget,
         _bucket(entry.requests_per_minute, before.requests if before else None),
         _bucket(entry.tokens_per_minute, before.tokens if before else None),
     )

@@ -36,6 +36,7 @@ class Caller:
     is_admin: bool = False  # may see figures of other users, add keys and revoke them
     uses_disk: bool = True  # prompts and answers may be kept in the prompt cache on disk
     upstreams: tuple[str, ...] = ()  # that may answer the caller's requests
+    upstream_budget: float = 0.0  # that they may cost in a day
     requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
     tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
 
