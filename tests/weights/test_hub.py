@@ -130,10 +130,10 @@ def test_files_that_are_fetched() -> None:
     wanted = [
         "config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "tokenizer.json",
         "tokenizer_config.json", "chat_template.jinja", "modules.json", "1_Pooling/config.json",
-        "2_Dense/config.json", "2_Dense/model.safetensors",
+        "2_Dense/config.json", "2_Dense/model.safetensors", "tiktoken.model",
     ]  # fmt: skip
     others = [
-        "README.md", "pytorch_model.bin", "consolidated.safetensors", "original/config.json", "onnx/config.json",
+        "README.md", "tokenization_kimi.py", "pytorch_model.bin", "consolidated.safetensors", "original/config.json", "onnx/config.json",
         "8bit/model.safetensors", "16bit/model.safetensors", "2_Copy/model.safetensors", "1_a/b/config.json",
     ]  # fmt: skip
     names = filter_repo_objects([*wanted, *others], allow_patterns=FILES, ignore_patterns=NOT_FILES)

@@ -20,13 +20,12 @@ PIECES = {"ByteLevel": building.byte_level_pieces, "WordPiece": building.word_pi
 
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:
-    sources = (("tokenizer.json", tokenizer_from_json), (tiktoken.FILE, tiktoken.tokenizer_from_ranks))
-    file, make = next(((file, make) for name, make in sources if (file := in_folder(folder, name))), (None, None))
-    if file is None or make is None:
-        raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
     ends = _end_ids(read_json(folder / "generation_config.json").get("eos_token_id"))
     config = read_json(folder / "tokenizer_config.json")
-    return make(model_files.read_text(file, MAX_TEXT_BYTES), config, ends)
+    for name, make in (("tokenizer.json", tokenizer_from_json), (tiktoken.FILE, tiktoken.tokenizer_from_ranks)):
+        if (file := in_folder(folder, name)) is not None:
+            return make(model_files.read_text(file, MAX_TEXT_BYTES), config, ends)
+    raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
 
 
 def _end_ids(eos_token_id: Any) -> list[int]:
