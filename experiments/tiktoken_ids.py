@@ -1,8 +1,8 @@
 """Are the ids of tiktoken's vocabularies tiktoken's ids? `python -m experiments.tiktoken_ids` (pip install tiktoken)
 
 `write`: tests/text/tiktoken.json. `compare NAME...`: the vocabularies of other models (gpt-2, qwen2, llama-bpe, gpt4o)
-in Kimi's form, on the 10,000 lines of tests/text/corpus.py. `random COUNT`: vocabularies whose ranks are drawn at random.
-`characters NAME`: every character of Unicode, at edges of words.
+in Kimi's form, on the 10,000 lines of tests/text/corpus.py. `random COUNT`: vocabularies whose ranks are drawn at
+random. `characters NAME`: every character of Unicode, at edges of words.
 """
 
 import base64
@@ -37,7 +37,8 @@ SPECIAL = {0: "[BOS]", 1: "[EOS]", 2: "<|im_end|>", 3: "<|im_user|>", 17: "<|im_
 TEXT = {13: "<|tool_call_begin|>", 22: "<think>", 23: "</think>"}
 LINES = [
     "Don't you see? HelloWorld helloWORLD, it'S the 12345 things that we'LL have; IT'S 2,000 or 3.14!",
-    "naïve Über l'été ÉCOLE e\u0301te\u0301", "你好\uff0c世界。你好世界 Kimi你好Abc 漢字かな交じり文 々〇〡 한국어 텍스트",
+    "naïve Über l'été ÉCOLE e\u0301te\u0301", "see!\n/path //\n/",
+    "你好\uff0c世界。你好世界 Kimi你好Abc 漢字かな交じり文 々〇〡 한국어 텍스트",
     "Привет, МИР! приветМир", "नमस्ते दुनिया", "    indent\n\n\treturn x\r\n  \r\n", "a  b   c    d     ",
     "...!!!\n\n--->>>///", "①②③ ½ Ⅻ x²", "👩‍👩‍👧‍👦 👍🏽 ❤️", "def f(self, name): return self.name_of(name)", "ǅx ǅǅ ʰa",
 ]  # fmt: skip
