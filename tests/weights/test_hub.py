@@ -133,7 +133,8 @@ def test_files_that_are_fetched() -> None:
         "2_Dense/config.json", "2_Dense/model.safetensors", "tiktoken.model",
     ]  # fmt: skip
     others = [
-        "README.md", "tokenization_kimi.py", "pytorch_model.bin", "consolidated.safetensors", "original/config.json", "onnx/config.json",
+        "tokenization_kimi.py",
+        "README.md", "pytorch_model.bin", "consolidated.safetensors", "original/config.json", "onnx/config.json",
         "8bit/model.safetensors", "16bit/model.safetensors", "2_Copy/model.safetensors", "1_a/b/config.json",
     ]  # fmt: skip
     names = filter_repo_objects([*wanted, *others], allow_patterns=FILES, ignore_patterns=NOT_FILES)
