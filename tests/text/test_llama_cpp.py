@@ -26,6 +26,13 @@ def _differing(tokenizer: Tokenizer, reference: LlamaCpp, lines: list[str], pars
     ]
 
 
+def _is_cut_otherwise(line: str) -> bool:
+    """llama.cpp cuts Kimi's words as if all letters were small, takes marks for no letters, and Han's numerals for
+    numbers; test_tiktoken compares with tiktoken."""
+    marks = any(unicodedata.category(character).startswith("M") for character in line)
+    return marks or line != line.lower() or any("\u3021" <= character <= "\u3029" for character in line)
+
+
 def _encodable(tokenizer: Tokenizer, lines: list[str]) -> list[str]:
     """The lines whose bytes are all in the vocabulary. A byte without a token vanishes: before merging here and in
     transformers, after it in llama.cpp."""
@@ -71,6 +78,9 @@ def test_pre_tokenizers(pre: str, tmp_path: Path) -> None:
     assert len(lines) > 1_100
     if PRE_TOKENIZERS[pre].composes:
         lines = [unicodedata.normalize("NFC", line) for line in lines]
+    if pre == "kimi-k2":
+        lines = [line.lower() for line in lines if not _is_cut_otherwise(line.lower())]
+        assert len(lines) > 750
     if pre in _ODD_SPACES:
         lines = [line for line in lines if not {"\u3000", "\u2009"} & set(line)]
     assert _differing(tokenizer, reference, lines, parse_special=False) == []

@@ -1,6 +1,7 @@
 """Control tokens that a user writes out never count as such, in any family; the text itself is encoded as ever."""
 
 import json
+from base64 import b64encode
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from surefoot.text import Tokenizer, chat_template_from_gguf, tokenizer_from_folder, tokenizer_from_gguf
 from surefoot.text import tokenizer_from_json as from_json
+from surefoot.text.tiktoken import tokenizer_from_ranks
 from surefoot.text.tokenizer import MARK, Shield
 from surefoot.text.vocabulary import TokenKind
 from tests.text import small
@@ -49,7 +51,20 @@ def of_folder() -> Tokenizer:
     return from_json(built.to_str())
 
 
-FAMILIES = {"byte-level GGUF": byte_level, "SentencePiece GGUF": spaced, "folder": of_folder}
+@cache
+def of_ranks() -> Tokenizer:
+    added = {str(256 + i): {"content": text, "special": True} for i, text in enumerate(CONTROL)}
+    added["300"] = {"content": "<tool>", "special": False}
+    source = "".join(f"{b64encode(bytes([byte])).decode()} {byte}\n" for byte in range(256))
+    return tokenizer_from_ranks(source, {"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": added})
+
+
+FAMILIES = {
+    "byte-level GGUF": byte_level,
+    "SentencePiece GGUF": spaced,
+    "folder": of_folder,
+    "folder of tiktoken": of_ranks,
+}
 FRAGMENTS = [*CONTROL, "<tool>", "<", "<|", "|>", ">", "im_end|>", "<|im_", "a", " ", "\n", "é", "<|im_end"]
 hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join)
 

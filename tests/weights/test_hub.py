@@ -130,9 +130,10 @@ def test_files_that_are_fetched() -> None:
     wanted = [
         "config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "tokenizer.json",
         "tokenizer_config.json", "chat_template.jinja", "modules.json", "1_Pooling/config.json",
-        "2_Dense/config.json", "2_Dense/model.safetensors",
+        "2_Dense/config.json", "2_Dense/model.safetensors", "tiktoken.model",
     ]  # fmt: skip
     others = [
+        "tokenization_kimi.py",
         "README.md", "pytorch_model.bin", "consolidated.safetensors", "original/config.json", "onnx/config.json",
         "8bit/model.safetensors", "16bit/model.safetensors", "2_Copy/model.safetensors", "1_a/b/config.json",
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Puts the `tokenizers` library's parts together for vocabularies that files give as plain data."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
@@ -109,6 +110,30 @@ def merges_from_scores(vocabulary: Vocabulary, scores: Sequence[float]) -> list[
         for cut in range(1, len(text))
         if (right := text[cut:]) in score_of and (left := text[:cut]) in score_of
     ]
+
+
+def merges_from_ranks(texts: Sequence[str]) -> list[str]:
+    """The merges of byte-level tokens, which stand in the order of their ranks. tiktoken merges any two neighbours that
+    make a token, the lowest rank first. So only one pair can ever become a token: the last one when its own bytes are
+    merged."""
+    if any(len(text) > _MAX_PIECE_CHARACTERS for text in texts):
+        raise TokenizerError(f"A token has more than {_MAX_PIECE_CHARACTERS} bytes: the file is damaged")
+    ranks = {text: rank for rank, text in enumerate(texts)}
+    pairs = (_last_pair(text, ranks) for text in texts)
+    return [" ".join(pair) for pair in pairs if pair]
+
+
+def _last_pair(text: str, ranks: Mapping[str, int]) -> list[str]:
+    """Nothing for a single byte, and for a token that merging never makes: it only stands for a whole word."""
+    parts = list(text)
+    while len(parts) > 2:
+        joined = [ranks.get(left + right, len(ranks)) for left, right in pairwise(parts)]
+        lowest = min(joined)
+        if lowest == len(ranks):
+            return []
+        index = joined.index(lowest)
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
+    return parts if len(parts) == 2 else []
 
 
 def _library(

@@ -19,9 +19,9 @@ from typing import Any
 
 from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_text
 from surefoot.machine.cpu_usage import PATIENCE, CpuAllowance
-from surefoot.text.huggingface import read_json, token_text
+from surefoot.text.huggingface import read_json
 from surefoot.text.tokenizer import Tokenizer
-from surefoot.text.vocabulary import ChatTemplateError
+from surefoot.text.vocabulary import ChatTemplateError, token_text
 
 Message = Mapping[str, Any]
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # keys of a message's reasoning, in clients and templates

@@ -33,10 +33,17 @@ def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
 def _from_byte_level(metadata: Metadata) -> Tokenizer:
     pre = _pre_tokenizer(metadata)
     vocabulary = _vocabulary(metadata)
-    merges = _required(metadata, "merges")
-    library = building.byte_level(vocabulary, merges, pre, _strips_after(metadata, vocabulary))
+    library = building.byte_level(vocabulary, _merges(metadata, vocabulary), pre, _strips_after(metadata, vocabulary))
     pieces = building.byte_level_pieces(vocabulary)
     return _tokenizer(metadata, vocabulary, library, pieces, SpecialIds(), adds_bos=pre.adds_bos)
+
+
+def _merges(metadata: Metadata, vocabulary: Vocabulary) -> list[str]:
+    """Files of Kimi may have none: their ids are ranks."""
+    if _KEY + "merges" not in metadata and metadata.get(_KEY + "pre") == "kimi-k2":
+        kinds = zip(vocabulary.texts, vocabulary.kinds, strict=True)
+        return building.merges_from_ranks([text for text, kind in kinds if kind == TokenKind.NORMAL])
+    return _required(metadata, "merges")
 
 
 def _from_sentencepiece(metadata: Metadata, *, lists_merges: bool) -> Tokenizer:

@@ -1,4 +1,5 @@
-"""Makes tokenizers from a Hugging Face folder: tokenizer.json, and the special tokens that its config files name."""
+"""Makes tokenizers from a Hugging Face folder: tokenizer.json or tiktoken.model, and the special tokens that its config
+files name."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,23 +10,22 @@ import tokenizers
 
 from surefoot.core import model_files
 from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, ModelFileError, in_folder
-from surefoot.text import building
+from surefoot.text import building, tiktoken
 from surefoot.text.fim import find_fim
 from surefoot.text.tokenizer import Library, Tokenizer
-from surefoot.text.vocabulary import SpecialIds, TokenizerError, TokenKind, Vocabulary, find_ends, is_byte
+from surefoot.text.vocabulary import SpecialIds, TokenizerError, TokenKind, Vocabulary, find_ends, is_byte, token_text
 
 KNOWN = "byte-level BPE, SentencePiece and WordPiece"
 PIECES = {"ByteLevel": building.byte_level_pieces, "WordPiece": building.word_pieces}  # by a step of decoding
 
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:
-    source = in_folder(folder, "tokenizer.json")
-    if source is None:
-        raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
     ends = _end_ids(read_json(folder / "generation_config.json").get("eos_token_id"))
     config = read_json(folder / "tokenizer_config.json")
-    text = model_files.read_text(source, MAX_TEXT_BYTES)
-    return tokenizer_from_json(text, config, ends)
+    for name, make in (("tokenizer.json", tokenizer_from_json), (tiktoken.FILE, tiktoken.tokenizer_from_ranks)):
+        if (file := in_folder(folder, name)) is not None:
+            return make(model_files.read_text(file, MAX_TEXT_BYTES), config, ends)
+    raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
 
 
 def _end_ids(eos_token_id: Any) -> list[int]:
@@ -136,11 +136,6 @@ def _special_ids(
         ids = (token,) if config[name] else ()
         before, after = (ids, after) if name == "add_bos_token" else (before, ids)
     return SpecialIds(bos, eos, find_ends(vocabulary, eos) | frozenset(end_ids), before, after)
-
-
-def token_text(token: Any) -> str:
-    """The text of a token in tokenizer_config.json, which is a string or an object."""
-    return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
 
 
 def _surroundings(tokenizer: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,7 +1,8 @@
 """Pre-tokenizers of byte-level BPE vocabularies: how text is cut into words before merging, by their names in GGUF.
 
-The patterns are those of the models' own tokenizer.json. Where llama.cpp only approximates a pattern (gpt-4o, tekken:
-letter case beyond ASCII; qwen2: no NFC), the model's own is used here.
+The patterns are those of the models' own tokenizer.json (Kimi's: of its published source). Where llama.cpp only
+approximates a pattern (gpt-4o, tekken: letter case beyond ASCII; kimi-k2: letter case, marks and a part of the Han
+script; qwen2: no NFC), the model's own is used here.
 """
 
 from dataclasses import dataclass
@@ -30,8 +31,18 @@ _ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _MARKS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_BY_CASE = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+", rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+
+
+def _by_case(without: str = "") -> tuple[str, str]:
+    """Words whose capital letters come first: those that end in small letters, and those that need not."""
+    upper, lower = (
+        rf"[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}{without}]",
+        rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}{without}]",
+    )
+    return rf"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+", rf"[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*"
+
+
+_BY_CASE, _BY_CASE_WITHOUT_HAN = _by_case(), _by_case(r"&&[^\p{Han}]")
 _MARKS_AND_SLASHES = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -39,6 +50,8 @@ _LLAMA3 = rf"{_ENDING}|{_LETTERS}|\p{{N}}{{1,3}}|{_MARKS}|{_SPACES}"
 _QWEN2 = rf"{_ENDING}|{_LETTERS}|\p{{N}}|{_MARKS}|{_SPACES}"
 _QWEN35 = rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
 _GPT4O = rf"{_BY_CASE[0]}{_ENDING}?|{_BY_CASE[1]}{_ENDING}?|\p{{N}}{{1,3}}|{_MARKS_AND_SLASHES}|{_SPACES}"
+_NOT_HAN = rf"{_BY_CASE_WITHOUT_HAN[0]}{_ENDING}?|{_BY_CASE_WITHOUT_HAN[1]}{_ENDING}?"
+_KIMI = rf"\p{{Han}}+|{_NOT_HAN}|\p{{N}}{{1,3}}|{_MARKS}|{_SPACES}"
 _TEKKEN = rf"{_BY_CASE[0]}|{_BY_CASE[1]}|\p{{N}}|{_MARKS_AND_SLASHES}|{_SPACES}"
 _SEED_CODER = rf"{_ENDING}|{_LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
 _BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
@@ -87,6 +100,7 @@ _FAMILIES: list[tuple[str, PreTokenizer]] = [
     ("stablelm2 hunyuan solar-open megrez deepseek-r1-qwen kormo f2llmv2 grok-2", PreTokenizer((_QWEN2,))),
     ("smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", PreTokenizer(_DIGITS_APART)),
     ("gpt-4o llama4 kanana2 minimax-m2", PreTokenizer((_GPT4O,))),
+    ("kimi-k2", PreTokenizer((_KIMI,), whole_words=True)),
     ("tekken", PreTokenizer((_TEKKEN,), whole_words=True, adds_bos=True)),
     ("deepseek-llm", PreTokenizer(_DEEPSEEK_LLM)),
     ("deepseek-coder", PreTokenizer(_DEEPSEEK_CODER)),

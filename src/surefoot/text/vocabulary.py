@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from string import hexdigits
+from typing import Any
 
 
 class TokenizerError(ValueError):
@@ -87,6 +88,11 @@ def find_ends(vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
     return frozenset(ends)
 
 
+def token_text(token: Any) -> str:
+    """The text of a token in tokenizer_config.json, which is a string or an object."""
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
+
+
 def is_byte(text: str) -> bool:
     """Whether the text is <0xHH>, which stands for a byte where a vocabulary has such tokens."""
     return len(text) == 6 and text.startswith("<0x") and text.endswith(">") and set(text[3:5]) <= set(hexdigits)
@@ -105,7 +111,13 @@ def _byte_alphabet() -> dict[int, str]:
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
-_FROM_ALPHABET = {ord(character): byte for byte, character in _byte_alphabet().items()}
+_ALPHABET = _byte_alphabet()
+_FROM_ALPHABET = {ord(character): byte for byte, character in _ALPHABET.items()}
+
+
+def byte_level_text(piece: bytes) -> str:
+    """The text of the byte-level token that stands for these bytes."""
+    return piece.decode("latin-1").translate(_ALPHABET)
 
 
 def byte_level_piece(text: str) -> bytes:

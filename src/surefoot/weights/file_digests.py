@@ -15,7 +15,8 @@ from surefoot.machine.own_folder import check_owner, own_folder
 from surefoot.weights.packed_cache import PackedCache, model_files
 
 CONFIGS = ("config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json")
-READ_FROM_FOLDERS = (".safetensors", ".json", ".jinja")  # suffixes of all files that loading a folder may read
+# The ends of the names of all files that loading a folder may read.
+READ_FROM_FOLDERS = (".safetensors", ".json", ".jinja", "tiktoken.model")
 
 Recall = Callable[[str], str | None]
 Remember = Callable[[str, str], None]
@@ -102,7 +103,7 @@ def _all_files(model: Path) -> list[Path]:
     if not model.is_dir():
         return model_files(model)
     inside = (*model.glob("*"), *model.glob("*/*"))
-    return sorted(file for file in inside if file.suffix in READ_FROM_FOLDERS and file.is_file())
+    return sorted(file for file in inside if file.name.endswith(READ_FROM_FOLDERS) and file.is_file())
 
 
 def _file_digest(file: Path, recall: Recall, remember: Remember) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 CONFIGS = ["*.safetensors.index.json", "*config.json", "modules.json"]
-FILES = ["*.safetensors", *CONFIGS, "tokenizer.json", "*.jinja"]
+FILES = ["*.safetensors", *CONFIGS, "tokenizer.json", "tiktoken.model", "*.jinja"]
 # Copies of the same weights under other names or in folders for other programs; what reads images. Numbered folders,
 # such as 1_Pooling, have the configs of modules.json; 2_Dense and 3_Dense have matrices too.
 COPIES = ["[!0-9]*/*", "[0-9][!_]*/*.safetensors*", "[0-9]_[!D]*/*.safetensors*", "*/*/*"]
