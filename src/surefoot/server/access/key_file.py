@@ -69,7 +69,7 @@ class KeyOwner(BaseModel):
     max_context: Annotated[int | None, Field(ge=1)] = None
     admin: bool = False
     disk_cache: bool = True
-    upstreams: Annotated[tuple[UpstreamName, ...], Field(max_length=MOST_UPSTREAMS)] = ()
+    upstreams: Annotated[tuple[UpstreamName, ...], Field(max_length=MOST_UPSTREAMS, fail_fast=True)] = ()
     upstream_budget: Annotated[float, Field(ge=0, le=LARGEST_BUDGET)] = 0.0
 
 
