@@ -31,8 +31,8 @@ bool good_field(const sf_bit_field& f, int block, int block_bytes) {
   return f.run > 0 && bytes % f.run == 0 && f.offset >= 0 && f.offset <= block_bytes - bytes;
 }
 
-// One field of a block, written or ored into its codes: runs of bytes, each holding 8 / width runs of codes, lowest bits
-// first.
+// One field of a block, written or ored into its codes: runs of bytes, each holding 8 / width runs of codes, lowest
+// bits first.
 template <bool Writes>
 void unpack(const uint8_t* bytes, const sf_bit_field& f, int block, int left, uint8_t* __restrict codes) {
   const uint64_t mask = 0x0101010101010101u * ((1u << f.width) - 1);
